@@ -65,6 +65,10 @@ void find_dram(const Storage& storage, Check& check) {
 
 void find_dax(const Storage& storage, Check& check) {
   const pmem::Medium& medium = storage.medium;
+  if (storage.domain == PersistenceDomain::None && !medium.never_lasts.empty()) {
+    return check.find(Verdict::Problem, medium.never_lasts, medium.remedy,
+                      {"perdure probe " + storage.path});
+  }
   if (storage.domain == PersistenceDomain::None) {
     return check.find(Verdict::Problem,
                       "a DAX device of which nobody says that it survives a power failure",

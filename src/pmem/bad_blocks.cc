@@ -2,6 +2,8 @@
 #include "pmem/bad_blocks.h"
 
 #include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -15,6 +17,8 @@
 
 #include "core/errno_error.h"
 #include "core/try.h"
+#include "pmem/block_devices.h"
+#include "pmem/mount_options.h"
 
 namespace perdure::pmem {
 namespace {
@@ -67,6 +71,13 @@ void find_bad_drives(const fs::path& at, std::vector<fs::path>& seen,
       found.push_back(below.filename().string());
     find_bad_drives(below, seen, found);
   }
+}
+
+/// Whether its bytes are in the realtime section of an xfs: ioctl_xfs_fsgetxattr(2).
+bool is_realtime(const File& file) {
+  fsxattr attributes{};
+  return ::ioctl(file.descriptor(), FS_IOC_FSGETXATTR, &attributes) == 0 &&
+         (attributes.fsx_xflags & FS_XFLAG_REALTIME) != 0;
 }
 
 }  // namespace
@@ -143,18 +154,34 @@ std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root) {
   return {};
 }
 
+std::optional<dev_t> device_of_bytes(dev_t own, bool realtime, const std::string& mount_options,
+                                     const std::string& root) {
+  if (!realtime) return own;
+  const std::string path = option_value(mount_options, "rtdev=");
+  return path.empty() ? std::nullopt : block_device_at(root + path);
+}
+
 Result<std::vector<Range>> bad_blocks_of(const File& file, const std::string& root) {
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0) return errno_error(file.path(), errno);
   if (file.is_device()) return bad_of_dax_device(status.st_rdev, root);
-  if (const auto drives = bad_drives_below(status.st_dev, root); !drives.empty()) {
+  const auto device =
+      device_of_bytes(status.st_dev, is_realtime(file), mount_of(file.descriptor()).options, root);
+  if (!device) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{}: it lies in the realtime section of its file system, whose device "
+                             "can not be seen, nor what that has lost: let the device that the "
+                             "mount's option rtdev= names be seen here",
+                             file.path())};
+  }
+  if (const auto drives = bad_drives_below(*device, root); !drives.empty()) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("{}: {} below it has bad blocks (`ndctl list -M`), and a device "
                              "between (device mapper) does not say whether they are this file's: "
                              "clear them, and repair the pool from another replica",
                              file.path(), fmt::join(drives, ", "))};
   }
-  const auto bad = bad_of_block_device(status.st_dev, root);
+  const auto bad = bad_of_block_device(*device, root);
   if (bad.empty()) return bad;
   const auto extents = extents_of(file);
   if (extents.ok()) return bad_in_file(*extents, bad);

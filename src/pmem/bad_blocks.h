@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,8 +34,15 @@ std::vector<std::string> bad_drives_below(dev_t device, const std::string& root 
 /// its region it is (that needs root), all of the region's are given as if they began with it.
 std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root = "");
 
+/// The block device that a file's bytes are on: `own`, that of its file system, or of a file in the
+/// `realtime` section of an xfs the one that the mount's options name, looked up below `root`.
+/// Nothing: that one can not be seen.
+std::optional<dev_t> device_of_bytes(dev_t own, bool realtime, const std::string& mount_options,
+                                     const std::string& root = "");
+
 /// Of an open file on a DAX file system, or DAX device. Errors: Unsupported: there are bad blocks
-/// below the file system, and it, or a device between, does not say whether they are this file's.
+/// below the file system, and it, or a device between, does not say whether they are this file's;
+/// or the device of its bytes can not be seen.
 Result<std::vector<Range>> bad_blocks_of(const File& file, const std::string& root = "");
 
 }  // namespace perdure::pmem

@@ -133,6 +133,23 @@ TEST_F(MadeUpMachine, AFileOverLostMemoryBelowDeviceMapperIsRefused) {
   EXPECT_NE(refused.error().message.find("pmem0"), std::string::npos) << refused.error().message;
 }
 
+// Those of an xfs with a section of data on a device of its own.
+TEST_F(MadeUpMachine, OfARealtimeFileTheOtherDeviceCounts) {
+  const dev_t own = makedev(259, 0);
+  const auto device = [&](bool realtime, const std::string& options) {
+    return device_of_bytes(own, realtime, options, root());
+  };
+  EXPECT_EQ(device(false, "rw,dax=always,rtdev=/dev/pmem1"), own);
+  EXPECT_EQ(device(true, "rw,dax=always,rtdev=/dev/pmem1"), std::nullopt);
+  EXPECT_EQ(device(true, ""), std::nullopt);
+  std::filesystem::create_directories(root() + "/dev");
+  const std::string node = root() + "/dev/pmem1";
+  if (::mknod(node.c_str(), S_IFBLK | 0600, makedev(259, 1)) != 0)
+    GTEST_SKIP() << "no rights to make a node of a device";
+  EXPECT_EQ(device(true, "rw,dax=always,rtdev=/dev/pmem1,logbufs=8"), makedev(259, 1));
+  EXPECT_EQ(device(false, "rw,dax=always,rtdev=/dev/pmem1"), own);
+}
+
 TEST(BadBlocks, ThisMachinesFilesHaveNone) {
   TestDirectory directory(kMemoryFileSystem);
   write_all(directory.file("a"), std::vector<char>(4096));

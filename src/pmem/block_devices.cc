@@ -287,10 +287,14 @@ class Walk {
     const fs::path bus = up_to(at, "ndbus");
     const std::string provider = bus.empty() ? "" : line_of(bus / "provider");
     // memmap=nn!ss, or a table of type 12: nobody vouches for a battery (drivers/nvdimm/e820.c).
-    if (provider.empty() || provider == "e820")
-      return unknown(name, fmt::format("{} is memory that the kernel was told to take for "
-                                       "persistent (NVDIMM bus: '{}')",
-                                       name, provider));
+    const bool leaves_caches = line_of(at / "dax/write_cache") == "0";
+    if (provider.empty() || provider == "e820") {
+      unknown(name, fmt::format("{} is memory that the kernel was told to take for "
+                                "persistent (NVDIMM bus: '{}')",
+                                name, provider));
+      drives_.back().leaves_caches = leaves_caches;
+      return;
+    }
     if (provider == "virtio-pmem") {  // its flush is a command to the host, as a disk's is
       add(name, DriveKind::Disk, name + " is virtio-pmem, which the host flushes");
       drives_.back().write_cache = "write back";
@@ -305,6 +309,10 @@ class Walk {
                              name, provider));
     add(name, DriveKind::Nvdimm, fmt::format("{} is an NVDIMM, described by {}", name, provider));
     drives_.back().platform = platform;
+    drives_.back().leaves_caches = leaves_caches;
+    // Without a platform that keeps what waits in its memory controllers the flush drains them.
+    if (platform == PlatformDomain::Silent && cache == "write through")
+      drives_.back().swallowed_by = name;
   }
 
   std::string root_;
@@ -349,6 +357,12 @@ std::vector<Drive> drives_of_external_journals(dev_t device, const std::string& 
     for (Drive& each : drives_below_name(name, root)) drives.push_back(std::move(each));
   }
   return drives;
+}
+
+std::optional<dev_t> block_device_at(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISBLK(status.st_mode)) return std::nullopt;
+  return status.st_rdev;
 }
 
 std::uint64_t bytes_of_block_device(dev_t device, const std::string& root) {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ struct Drive {
   /// The device on the way that keeps flushes from what is volatile below it: it says "write
   /// through", so the kernel sends it none. Empty: there is none.
   std::string swallowed_by;
+  /// A pmem device whose dax/write_cache says 0: msync of a DAX mapping leaves in the processor's
+  /// caches what is there (dax_flush of Linux).
+  bool leaves_caches = false;
 };
 
 /// Whether a flush has something to do there that a power failure would lose without it. What is
@@ -70,6 +74,9 @@ std::vector<Drive> drives_below_name(const std::string& name, const std::string&
 /// Besides the device that an ext4 file system is on: the drives of its journal, if that may lie on
 /// another one. Which of the journals that lie so is whose can not be seen: all of them.
 std::vector<Drive> drives_of_external_journals(dev_t device, const std::string& root = "");
+
+/// The number of the block device at `path`; nothing: there is none, or it can not be seen.
+std::optional<dev_t> block_device_at(const std::string& path);
 
 /// Bytes of a block device; 0: they can not be seen.
 std::uint64_t bytes_of_block_device(dev_t device, const std::string& root = "");

@@ -344,6 +344,28 @@ TEST_F(BlockDevices, AnNvdimmSaysWhatItsRegionSays) {
   EXPECT_EQ(weakest_platform(below(254, 0)), PlatformDomain::Silent);
 }
 
+TEST_F(BlockDevices, AnNvdimmThatWasToldToLeaveFlushesOutSaysSo) {
+  const std::string bus = "devices/LNXSYSTM:00/ACPI0012:00/ndbus0";
+  const std::string pmem = bus + "/region0/namespace0.0/block/pmem0";
+  file(bus + "/provider", "ACPI.NFIT");
+  device(pmem, "259:0");
+  device(pmem + "/pmem0p1", "259:1");
+  file(pmem + "/pmem0p1/partition", "1");
+  file(pmem + "/queue/write_cache", "write back");
+  file(pmem + "/dax/write_cache", "1");
+  EXPECT_FALSE(below(259, 0)[0].leaves_caches);
+  EXPECT_EQ(below(259, 0)[0].swallowed_by, "");
+  file(pmem + "/dax/write_cache", "0");
+  EXPECT_TRUE(below(259, 0)[0].leaves_caches);
+  EXPECT_TRUE(below(259, 1)[0].leaves_caches);
+  file(pmem + "/queue/write_cache", "write through");
+  EXPECT_EQ(below(259, 0)[0].swallowed_by, "pmem0");
+  // What waits in the memory controllers is kept by the platform.
+  file(bus + "/region0/persistence_domain", "memory_controller");
+  EXPECT_EQ(below(259, 0)[0].swallowed_by, "");
+  EXPECT_TRUE(below(259, 0)[0].leaves_caches);
+}
+
 TEST_F(BlockDevices, AVolatileRegionIsMemoryWhateverItSays) {
   const std::string region = "devices/LNXSYSTM:00/ACPI0012:00/ndbus0/region0";
   file(region + "/../provider", "ACPI.NFIT");

@@ -116,10 +116,10 @@ void note_what_is_below(Medium& medium, const Mount& mount, dev_t device, std::u
   if (major(device) == 0) {
     std::istringstream sources(mount.source);  // bcachefs: "/dev/a:/dev/b"
     for (std::string source; std::getline(sources, source, ':');) {
-      struct stat status {};
-      if (::stat(source.c_str(), &status) != 0 || !S_ISBLK(status.st_mode)) continue;
-      const auto below = medium.file_system == "btrfs" ? drives_of_btrfs(status.st_rdev)
-                                                       : drives_below(status.st_rdev);
+      const auto number = block_device_at(source);
+      if (!number) continue;
+      const auto below =
+          medium.file_system == "btrfs" ? drives_of_btrfs(*number) : drives_below(*number);
       medium.drives.insert(medium.drives.end(), below.begin(), below.end());
     }
   }
@@ -160,11 +160,7 @@ std::string excuse(const MountAbove& mount) {
       mount.drive, mount.drive);
 }
 
-void conclude_drive(Medium& medium, const Drive& drive) {
-  medium.evidence.push_back(drive.reason);
-  if (drive.kind == DriveKind::Memory)
-    never(medium, drive.reason + ", so msync makes nothing last", kElsewhere);
-  if (drive.kind == DriveKind::Unknown) medium.found = PersistenceDomain::None;
+void conclude_swallowed(Medium& medium, const Drive& drive) {
   if (drive.swallowed_by.empty()) return;
   const std::string& by = drive.swallowed_by;
   medium.evidence.push_back(fmt::format("{} says \"write through\"", by));
@@ -173,6 +169,27 @@ void conclude_drive(Medium& medium, const Drive& drive) {
                     "below it",
                     by),
         fmt::format("write \"write back\" to /sys/block/{}/queue/write_cache", by));
+}
+
+void conclude_drive(Medium& medium, const Drive& drive) {
+  medium.evidence.push_back(drive.reason);
+  if (drive.kind == DriveKind::Memory)
+    never(medium, drive.reason + ", so msync makes nothing last", kElsewhere);
+  if (drive.kind == DriveKind::Unknown) medium.found = PersistenceDomain::None;
+  conclude_swallowed(medium, drive);
+}
+
+/// Whether msync of a DAX mapping makes data last: only `page` needs it.
+void conclude_dax_sync(Medium& medium) {
+  for (const Drive& drive : medium.drives) {
+    if (drive.leaves_caches && drive.platform != PlatformDomain::CpuCache) {
+      const std::string at = fmt::format("/sys/block/{}/dax/write_cache", drive.name);
+      medium.evidence.push_back(at + " says 0");
+      never(medium, at + " says 0, so msync leaves the data in the processor's caches",
+            "write 1 to it");
+    }
+    if (medium.platform == PlatformDomain::Silent) conclude_swallowed(medium, drive);
+  }
 }
 
 /// Of options that can not be seen an operator may know more.
@@ -223,17 +240,14 @@ std::vector<Drive> drives_elsewhere(const Medium& medium, dev_t device, std::uin
   // xfs(5): a log, and a section of data, on devices of their own. By name: of the mount's own
   // view.
   for (const char* option : {"logdev=", "rtdev="}) {
-    std::istringstream options(medium.mount_options);
-    for (std::string each; std::getline(options, each, ',');) {
-      if (each.rfind(option, 0) != 0) continue;
-      struct stat status {};
-      const std::string path = each.substr(std::string_view(option).size());
-      if (::stat((root + path).c_str(), &status) != 0 || !S_ISBLK(status.st_mode)) {
-        drives.push_back(unknown_drive(path, path + ", of the mount options, can not be seen"));
-        continue;
-      }
-      for (Drive& below : drives_below(status.st_rdev, root)) drives.push_back(std::move(below));
+    const std::string path = option_value(medium.mount_options, option);
+    if (path.empty()) continue;
+    const auto number = block_device_at(root + path);
+    if (!number) {
+      drives.push_back(unknown_drive(path, path + ", of the mount options, can not be seen"));
+      continue;
     }
+    for (Drive& below : drives_below(*number, root)) drives.push_back(std::move(below));
   }
   if (medium.file_system == "ext4") {
     for (Drive& each : drives_of_external_journals(device, root)) drives.push_back(std::move(each));
@@ -285,6 +299,7 @@ void conclude_mapped_by_pages(Medium& medium) {
   medium.kind = MediumKind::PageCache;
   medium.found = medium.writes_pages ? PersistenceDomain::Page : PersistenceDomain::None;
   conclude_page_cache(medium);
+  if (!medium.never_lasts.empty()) medium.found = PersistenceDomain::None;
 }
 
 void conclude_dax(Medium& medium) {
@@ -296,6 +311,7 @@ void conclude_dax(Medium& medium) {
   if (medium.platform == PlatformDomain::Volatile)
     never(medium, sentence(medium.platform), kElsewhere);
   if (!medium.never_lasts.empty()) return;
+  conclude_dax_sync(medium);
   if (medium.is_virtual) return doubt_nvdimm(medium);
   switch (medium.platform) {
     case PlatformDomain::Volatile: return;
@@ -309,7 +325,8 @@ void conclude_dax(Medium& medium) {
       !medium.drives.empty() &&
       std::all_of(medium.drives.begin(), medium.drives.end(),
                   [](const Drive& drive) { return drive.kind == DriveKind::Nvdimm; });
-  medium.found = nvdimms ? PersistenceDomain::Page : PersistenceDomain::None;
+  medium.found =
+      nvdimms && medium.never_lasts.empty() ? PersistenceDomain::Page : PersistenceDomain::None;
 }
 
 Result<Medium> examine_file_system(const std::string& path) {

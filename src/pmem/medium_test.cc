@@ -238,6 +238,38 @@ TEST(ConcludeDax, VolatileMemoryIsRefusedWhateverIsDeclaredButABattery) {
   }
 }
 
+// An operator wrote 0 to dax/write_cache, or "write through" to queue/write_cache.
+TEST(ConcludeDax, WhereMsyncIsToldToLeaveTheCachesItMakesNothingLast) {
+  using enum PlatformDomain;
+  Drive told = drive(DriveKind::Nvdimm);
+  const auto check = [&](PlatformDomain platform, PersistenceDomain found, bool page, bool mapped) {
+    told.platform = platform;
+    Medium medium = dax_file(platform, Page);
+    medium.mount_options = "rw,dax=always";
+    medium.writes_pages = true;
+    medium.drives = {told};
+    conclude_dax(medium);
+    EXPECT_EQ(medium.found, found) << join_evidence(medium);
+    EXPECT_EQ(decide_domain(medium, Page).ok(), page) << join_evidence(medium);
+    EXPECT_TRUE(decide_domain(medium, Wsp).ok());
+    conclude_mapped_by_pages(medium);
+    EXPECT_EQ(medium.found, mapped ? Page : None) << join_evidence(medium);
+  };
+  //    platform         found  `page` may be declared  `page` of a mapping without MAP_SYNC
+  check(Silent, /*    */ Page, true, /*              */ true);
+  told.leaves_caches = true;
+  check(Silent, /*    */ None, false, /*             */ false);
+  check(MemoryController, Dmp, false, /*             */ false);
+  check(CpuCache, /*  */ Mhp, true, /*               */ true);  // there the kernel itself says 0
+  told.leaves_caches = false;
+  told.swallowed_by = "pmem0";
+  check(Silent, /*    */ None, false, /*             */ false);
+  told.swallowed_by.clear();
+  told.kind = DriveKind::Unknown;  // memmap=nn!ss
+  told.leaves_caches = true;
+  check(Silent, /*    */ None, false, /*             */ false);
+}
+
 TEST(ConcludeMappedByPages, WhatDaxIsMadeOnCountsAllTheSame) {
   const auto check = [](const std::vector<Drive>& drives, bool is_virtual, bool writes_pages,
                         PersistenceDomain found, bool page_may_be_declared) {

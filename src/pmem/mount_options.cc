@@ -113,6 +113,16 @@ std::string option_without_sync(std::string_view options) {
   return {};
 }
 
+std::string option_value(std::string_view options, std::string_view name) {
+  while (!options.empty()) {
+    const std::size_t comma = std::min(options.find(','), options.size());
+    const std::string_view option = options.substr(0, comma);
+    if (option.starts_with(name)) return std::string(option.substr(name.size()));
+    options.remove_prefix(std::min(comma + 1, options.size()));
+  }
+  return {};
+}
+
 bool has_option(std::string_view options, std::string_view option) {
   while (!options.empty()) {
     const std::size_t comma = options.find(',');

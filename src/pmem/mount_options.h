@@ -31,6 +31,9 @@ std::string option_without_flush(std::string_view options);
 /// in this machine's memory: it is lost whatever the drive is. Empty if there is none.
 std::string option_without_sync(std::string_view options);
 
+/// What follows `name` ("rtdev=") in the first of the options that begins so; empty: there is none.
+std::string option_value(std::string_view options, std::string_view name);
+
 /// Whether `option` is one of the comma-separated `options`.
 bool has_option(std::string_view options, std::string_view option);
 

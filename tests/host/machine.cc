@@ -126,6 +126,12 @@ Machine& Machine::in_a_virtual_machine() {
   return *this;
 }
 
+Machine& Machine::leaves_caches() {
+  place_.medium.drives.at(0).leaves_caches = true;
+  pmem::conclude_dax(place_.medium);
+  return *this;
+}
+
 Machine& Machine::mount_options(const std::string& options) {
   place_.medium.mount_options = options;
   pmem::conclude_page_cache(place_.medium);

@@ -46,6 +46,8 @@ class Machine {
   Machine& image(const std::string& file, const std::string& mount_options);
   /// It is reached through other devices, one of which, if it has a name here, swallows flushes.
   Machine& stacked_on(const std::string& swallows = "");
+  /// Its dax/write_cache says 0; what follows is concluded.
+  Machine& leaves_caches();
   /// Call after drive() and image(): what follows from all is concluded.
   Machine& mount_options(const std::string& options);
   Machine& in_a_virtual_machine();

@@ -22,6 +22,12 @@ TEST(PoolFileSystem, SaysWhatKeepsABytePutThere) {
   expect(check, on(MediumKind::Dax, None, "device dax"), Problem, "nobody says");
 }
 
+TEST(PoolFileSystem, OnDaxWithoutFlushesOfTheProcessorsCachesKeepsNothing) {
+  Machine machine = on(MediumKind::Dax, Page, "xfs").drive(DriveKind::Nvdimm, "pmem0");
+  expect(check_pool_file_system, machine, Ok, "no page cache between");
+  expect(check_pool_file_system, machine.leaves_caches(), Problem, "pmem0/dax/write_cache says 0");
+}
+
 TEST(PoolFileSystem, AReadOnlyOneKeepsNothing) {
   const auto check = check_pool_file_system;
   const auto mounted = [](const std::string& options) {
