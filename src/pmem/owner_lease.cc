@@ -40,6 +40,7 @@ constexpr std::size_t kBootAt = 24;
 constexpr std::size_t kBootBytes = 40;
 constexpr std::size_t kOwnerAt = 64;
 constexpr std::size_t kOwnerBytes = 128;
+constexpr std::size_t kPlaceAt = 192;
 constexpr std::size_t kDescriptionChecksumAt = 252;
 constexpr std::size_t kDescriptionBytes = 256;
 constexpr std::size_t kClaimAt = 256;
@@ -66,6 +67,7 @@ struct Description {
   std::uint32_t tag = 0;
   std::string boot_id;
   std::string owner;
+  std::uint64_t place = 0;
 };
 
 std::array<std::byte, kDescriptionBytes> encode(const Description& description) {
@@ -79,6 +81,7 @@ std::array<std::byte, kDescriptionBytes> encode(const Description& description) 
   };
   text(kBootAt, kBootBytes, description.boot_id);
   text(kOwnerAt, kOwnerBytes, description.owner);
+  store(bytes.data() + kPlaceAt, description.place);
   store(bytes.data() + kDescriptionChecksumAt,
         crc32c(std::span(bytes).first(kDescriptionChecksumAt)));
   return bytes;
@@ -97,7 +100,7 @@ std::optional<Description> decode(std::span<const std::byte> bytes) {
   };
   return Description{(load<std::uint32_t>(bytes.data() + 12) & kDeathIsMarked) != 0,
                      load<std::uint32_t>(bytes.data() + kLeaseTagAt), text(kBootAt, kBootBytes),
-                     text(kOwnerAt, kOwnerBytes)};
+                     text(kOwnerAt, kOwnerBytes), load<std::uint64_t>(bytes.data() + kPlaceAt)};
 }
 
 std::uint64_t load_shared(const std::byte* at) {
@@ -123,14 +126,26 @@ bool seen_alive(const std::byte* lease, Nanoseconds watch) {
   return false;
 }
 
-LeaseSeen seen_at(const std::byte* lease, std::uint64_t claim, const std::string& boot_id) {
+/// Where a lease is looked at from.
+struct Here {
+  std::string boot_id;
+  std::uint64_t place = 0;
+};
+
+/// Of this boot, and not in a copy of another device.
+bool is_of(const Description& owner, const Here& here) {
+  const bool says = owner.place != 0 && here.place != 0;
+  return owner.boot_id == here.boot_id && (!says || owner.place == here.place);
+}
+
+LeaseSeen seen_at(const std::byte* lease, std::uint64_t claim, const Here& here) {
   using enum LeaseSeen::State;
   if (claim == 0) return {};
   const auto tag = static_cast<std::uint32_t>(claim >> 32);
   auto description = decode({lease, kDescriptionBytes});
   if (description && description->tag != (tag | kTurn)) description.reset();
   const bool ours =
-      description ? description->boot_id == boot_id : (tag & 0xFFFF0000U) == mark_of(boot_id);
+      description ? is_of(*description, here) : (tag & 0xFFFF0000U) == mark_of(here.boot_id);
   const std::string owner = description ? description->owner : "";
   if (!ours) return {Elsewhere, owner};
   if (is_marked_dead(claim)) return {};
@@ -138,9 +153,9 @@ LeaseSeen seen_at(const std::byte* lease, std::uint64_t claim, const std::string
 }
 
 /// Why the lease with this claim can not be had; nothing: its owner is dead, or there is none.
-std::optional<std::string> why_not(const std::byte* lease, std::uint64_t claim,
-                                   const std::string& boot_id, Nanoseconds watch) {
-  const LeaseSeen seen = seen_at(lease, claim, boot_id);
+std::optional<std::string> why_not(const std::byte* lease, std::uint64_t claim, const Here& here,
+                                   Nanoseconds watch) {
+  const LeaseSeen seen = seen_at(lease, claim, here);
   const std::string owner = seen.owner.empty() ? "an owner that could not be read" : seen.owner;
   if (seen.state == LeaseSeen::State::Free) return std::nullopt;
   if (seen.state == LeaseSeen::State::Held) return owner + ", which has not ended";
@@ -251,19 +266,20 @@ class HeldLease final : public OwnerLease {
 
 }  // namespace
 
-LeaseSeen look_at_lease(std::span<const std::byte> lease, const std::string& boot_id) {
+LeaseSeen look_at_lease(std::span<const std::byte> lease, const std::string& boot_id,
+                        std::uint64_t place) {
   PERDURE_ASSERT(lease.size() >= kOwnerLeaseBytes);
-  return seen_at(lease.data(), load<std::uint64_t>(lease.data() + kClaimAt), boot_id);
+  return seen_at(lease.data(), load<std::uint64_t>(lease.data() + kClaimAt), {boot_id, place});
 }
 
 Result<std::unique_ptr<OwnerLease>> OwnerLease::take(Region& region, std::uint64_t at,
                                                      const Options& options) {
   PERDURE_ASSERT(at % kCacheLineBytes == 0 && at + kOwnerLeaseBytes <= region.bytes().size());
   std::byte* const lease = region.bytes().data() + at;
-  const std::string boot_id = options.boot_id.empty() ? this_boot() : options.boot_id;
+  const Here here{options.boot_id.empty() ? this_boot() : options.boot_id, options.place};
   const std::uint64_t claim = load_shared(lease + kClaimAt);
   const auto refusal =
-      options.take_over ? std::nullopt : why_not(lease, claim, boot_id, options.watch);
+      options.take_over ? std::nullopt : why_not(lease, claim, here, options.watch);
   if (refusal) {
     return Error{
         ErrorCode::Busy,
@@ -272,9 +288,11 @@ Result<std::unique_ptr<OwnerLease>> OwnerLease::take(Region& region, std::uint64
                     *refusal)};
   }
   Description description;
-  description.boot_id = boot_id;
+  description.boot_id = here.boot_id;
+  description.place = here.place;
   description.owner = options.owner.empty() ? this_process() : options.owner;
-  description.tag = mark_of(boot_id) | static_cast<std::uint32_t>(random_secret() & 0xFFFF) | 1U;
+  description.tag =
+      mark_of(here.boot_id) | static_cast<std::uint32_t>(random_secret() & 0xFFFF) | 1U;
   auto held = std::make_unique<HeldLease>(region, at, description.tag);
   bool won = held->begin(claim);
   for (int tries = 1; !won && options.take_over && tries < kBeatTries; ++tries)

@@ -10,9 +10,9 @@
 //   20       4     zero
 //   24       40    boot id    of the owner's kernel (/proc/sys/kernel/random/boot_id), as text
 //   64       128   owner      for people
-//   192      60    zero
-//   252      4     checksum   CRC32C of the 252 bytes before it
-//   256      8     claim      0: nobody's; else tag (high half), thread of the owner (low half).
+//   192      8     place      of the device (Options::place), as that kernel numbers it; 0: not
+//   said 200      52    zero 252      4     checksum   CRC32C of the 252 bytes before it 256      8
+//   claim      0: nobody's; else tag (high half), thread of the owner (low half).
 //                             The tag's lowest bit, 1 in the description, changes with each beat
 //   264      56    zero
 //   320      8     beat       counts up twice a second for as long as it is held
@@ -21,6 +21,8 @@
 //   - Of this boot: the low half of the claim is a robust futex (Linux, robust-futex-ABI): the
 //     kernel marks it when the owner's thread ends, however it ends, and in whatever container.
 //     Until then it is held, also by a process that is stopped or hung.
+//   - Of this boot, and of another device: this is a copy of what its owner had, whose end nobody
+//     marks here. As of another boot. Of which device only a number of the same boot says.
 //   - Of another boot: if the machine was restarted, nobody counts the beat any more; if it is
 //     another machine or a virtual one beside this one, which shares the device, the beat goes on.
 //     That is watched for a while. So after a power failure nobody has to do anything.
@@ -55,6 +57,8 @@ class OwnerLease {
   struct Options {
     std::string owner;    // for people; empty: host name and process
     std::string boot_id;  // empty: this kernel's
+    /// Tells the device from another one of this kernel, in whatever container; 0: it is not said.
+    std::uint64_t place = 0;
     /// How long an owner of another boot is watched; several beats.
     Nanoseconds watch = std::chrono::seconds{3};
     /// The operator says that the owner is dead, or will be cut off.
@@ -83,14 +87,16 @@ struct LeaseSeen {
   enum class State {
     Free,       // nobody has it, or who had it has ended
     Held,       // its owner, of this boot, has not ended
-    Elsewhere,  // its owner is of another boot: only watching its beat tells whether it lives
+    Elsewhere,  // its owner is of another boot, or of another device, of which this is a copy: only
+                // watching its beat tells whether it lives
     Unmarked,   // of this boot, and the kernel would not tell of its end: as Elsewhere
   };
   State state = State::Free;
   std::string owner;  // for people; empty: Free, or it could not be read
 };
 
-/// Requires  kOwnerLeaseBytes. Pure.
-LeaseSeen look_at_lease(std::span<const std::byte> lease, const std::string& boot_id);
+/// Requires  kOwnerLeaseBytes. `place`: as in Options. Pure.
+LeaseSeen look_at_lease(std::span<const std::byte> lease, const std::string& boot_id,
+                        std::uint64_t place = 0);
 
 }  // namespace perdure::pmem

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <thread>
 
@@ -217,6 +218,51 @@ TEST_F(OwnerLeaseTest, AnOwnerOfAnotherBootThatCountsIsAlive) {
   HeldChild first = owner("another machine beside this one");
   ASSERT_TRUE(first.ready());
   const auto second = take(*mapped, "the second");
+  ASSERT_EQ(second.code(), ErrorCode::Busy);
+  EXPECT_NE(second.error().message.find("alive"), std::string::npos) << second.error().message;
+}
+
+// Copied while its owner lived: here nobody marks its end.
+TEST_F(OwnerLeaseTest, InACopyOfItsDeviceAnOwnerHasNothing) {
+  const auto of_device = [](const char* name, std::uint64_t place) {
+    OwnerLease::Options asked = options(name);
+    asked.place = place;
+    return asked;
+  };
+  const auto mapped = region();
+  const auto first = OwnerLease::take(*mapped, kAt, of_device("the first", 1));
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  auto copied = MappedRegion::create(directory_.file("copy"), 1 << 16, {});
+  ASSERT_TRUE(copied.ok());
+  const auto copy = [&] {
+    std::ranges::copy(mapped->bytes().subspan(kAt, kOwnerLeaseBytes),
+                      (*copied)->bytes().begin() + kAt);
+  };
+  const auto seen = [&](std::uint64_t place) {
+    return look_at_lease((*copied)->bytes().subspan(kAt, kOwnerLeaseBytes), "this boot", place)
+        .state;
+  };
+  copy();
+  EXPECT_EQ(seen(1), LeaseSeen::State::Held);
+  EXPECT_EQ(seen(0), LeaseSeen::State::Held);  // by who does not know where it is
+  EXPECT_EQ(seen(2), LeaseSeen::State::Elsewhere);
+  EXPECT_EQ(OwnerLease::take(**copied, kAt, of_device("the second", 1)).code(), ErrorCode::Busy);
+  const auto second = OwnerLease::take(**copied, kAt, of_device("the second", 2));
+  EXPECT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(seen(2), LeaseSeen::State::Held);
+  EXPECT_TRUE((*first)->check().ok());
+}
+
+// Its number is another one only in name: whoever beats there lives.
+TEST_F(OwnerLeaseTest, AnOwnerThatBeatsHasItWhateverTheDeviceIsCalled) {
+  const auto mapped = region();
+  auto asked = options("the first");
+  asked.place = 1;
+  const auto first = OwnerLease::take(*mapped, kAt, asked);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const auto other = region();
+  asked.place = 2;
+  const auto second = OwnerLease::take(*other, kAt, asked);
   ASSERT_EQ(second.code(), ErrorCode::Busy);
   EXPECT_NE(second.error().message.find("alive"), std::string::npos) << second.error().message;
 }

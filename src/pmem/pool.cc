@@ -56,8 +56,9 @@ Result<PoolHeader> header_of(const File& file, std::span<const std::byte> front)
 }
 
 Result<std::unique_ptr<OwnerLease>> take_lease(Region& region, const std::string& path,
-                                               bool take_over) {
+                                               std::uint64_t place, bool take_over) {
   OwnerLease::Options options;
+  options.place = place;
   options.take_over = take_over;
   auto lease = OwnerLease::take(region, kOwnerLeaseOffset, options);
   if (!lease.ok()) return at_path(path, lease.error());
@@ -159,7 +160,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
                                                      const PoolOptions& options) {
   PERDURE_TRY(region, MappedRegion::open(path, MapOptions{options.declared, nullptr}));
   const std::uint64_t place = place_of(region->file());
-  PERDURE_TRY(pool, format_device(std::move(region), options, path));
+  PERDURE_TRY(pool, format_device(std::move(region), options, path, place));
   pool->own(place);
   return pool;
 }
@@ -168,11 +169,11 @@ Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
 // between somebody in another container may have made a pool there, and even have ended.
 Result<std::unique_ptr<Pool>> Pool::format_device(std::unique_ptr<Region> region,
                                                   const PoolOptions& options,
-                                                  const std::string& path) {
+                                                  const std::string& path, std::uint64_t place) {
   auto fits = new_header(options, region->bytes().size());
   if (!fits.ok()) return at_path(path, fits.error());
   PERDURE_TRY_VOID(require_blank(region->bytes(), path));
-  PERDURE_TRY(lease, take_lease(*region, path, false));
+  PERDURE_TRY(lease, take_lease(*region, path, place, false));
   PERDURE_TRY_VOID(require_blank(region->bytes(), path));
   return format_at({std::move(region), std::move(lease)}, options, path);
 }
@@ -203,7 +204,7 @@ Result<PoolHolder> Pool::holder(const std::string& path) {
     return PoolHolder{Ending, fmt::format("process {}", *process)};
   if (!file.is_device()) return PoolHolder{};
   const auto lease = std::span<const std::byte>(head).subspan(kOwnerLeaseOffset, kOwnerLeaseBytes);
-  const LeaseSeen seen = look_at_lease(lease, this_boot());
+  const LeaseSeen seen = look_at_lease(lease, this_boot(), place_of(file));
   const std::string owner = seen.owner.empty() ? "an owner that could not be read" : seen.owner;
   switch (seen.state) {
     case LeaseSeen::State::Free: break;
@@ -228,12 +229,12 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
   PERDURE_TRY_VOID(require_ended_owner(file, head));
   const MapOptions map{options.declared, options.sync_calls, header.declared};
   PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
+  const std::uint64_t place = place_of(region->file());
   std::unique_ptr<OwnerLease> lease;  // a file's lock suffices: all who open it have one inode
   if (region->file().is_device()) {
-    PERDURE_TRY(taken, take_lease(*region, path, options.take_over_lease));
+    PERDURE_TRY(taken, take_lease(*region, path, place, options.take_over_lease));
     lease = std::move(taken);
   }
-  const std::uint64_t place = place_of(region->file());
   PERDURE_TRY(pool, attach_at({std::move(region), std::move(lease)}, path, place));
   pool->own(place);
   return pool;

@@ -135,11 +135,12 @@ class Pool {
                                               const PoolOptions& options);
 
   /// Makes a pool on a device that holds none, which others may be opening at the same time: only
-  /// with its lease is it certain what is there.
+  /// with its lease is it certain what is there. `place`: of that lease.
   /// Errors  AlreadyExists; those of OwnerLease::take, and of format.
   static Result<std::unique_ptr<Pool>> format_device(std::unique_ptr<Region> region,
                                                      const PoolOptions& options,
-                                                     const std::string& path);
+                                                     const std::string& path,
+                                                     std::uint64_t place = 0);
 
   /// Opens the pool in a region, whatever kind it is. Durability and errors: those of open.
   /// `place`: where the region is, another number for another place (see was_settled).
