@@ -85,6 +85,7 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
   if (!service.ok()) return fail(service.error());
   options.pool = command.pool;
   options.boot = service->host;
+  options.kernel_started_s = service->kernel_started_s;
   options.cuts_checked = *before;
   options.primary = command.primary;
   options.write_for = std::chrono::seconds(command.write_for_s);
@@ -129,6 +130,7 @@ ExitStatus run_check(const CertifyCommand& command, Format format) {
   const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
   if (!service.ok()) return fail(service.error());
   options.boot = service->host;
+  options.kernel_started_s = service->kernel_started_s;
   const auto found = client::check_power_cut(**dialed, *run, options);
   if (!found.ok()) return fail(found.error());
   if (auto noted = write_file(command.state_file, client::write_state(*run)); !noted.ok())

@@ -119,6 +119,7 @@ class Arming {
     run_.pool = options_.pool;
     run_.uuid = pool.uuid;
     run_.boot = options_.boot;
+    run_.kernel_started_s = options_.kernel_started_s;
     run_.epoch = request.epoch.value;
     run_.seed = options_.seed;
     run_.cuts_checked = options_.cuts_checked;
@@ -275,9 +276,24 @@ Result<Losses> look_at_all(RemoteBytes& bytes, const PowerCutRun& run) {
   return losses;
 }
 
+/// Why the peer's kernel was not started anew since, or may not have been; empty: it was. A
+/// container that is started anew may have another boot id, and has the kernel of before.
+std::string not_restarted(const PowerCutRun& run, const PowerCutOptions& options) {
+  constexpr std::uint64_t kClockStepS = 10;  // the time of a start moves with the peer's clock
+  const bool same_boot = run.boot == options.boot;
+  if (same_boot) return "its kernel has not been started anew since (the same boot id)";
+  const std::uint64_t before = run.kernel_started_s;
+  const std::uint64_t now = options.kernel_started_s;
+  if (before == 0 || now == 0) return "it was not said when its kernel was started";
+  if (now <= before + kClockStepS)
+    return "its kernel runs since before, and only its boot id is another one, as in a container "
+           "that is started anew";
+  return "";
+}
+
 CertifyCheck judge(PowerCutRun& run, const Losses& losses, const PowerCutOptions& options,
                    std::uint64_t epoch) {
-  const bool same_boot = run.boot == options.boot;
+  const std::string not_cut = not_restarted(run, options);
   CertifyCheck check{"power-cut", Proof::NotProved, "", {}};
   if (losses.slots_lost > 0 && epoch > run.epoch) {
     check.finding = fmt::format(
@@ -301,10 +317,11 @@ CertifyCheck judge(PowerCutRun& run, const Losses& losses, const PowerCutOptions
     check.finding =
         "nothing was acknowledged before the cut, so nothing was tried: arm again, and cut the "
         "power later";
-  } else if (same_boot) {
-    check.finding =
-        "all that was acknowledged is there, but the peer's kernel has not been started anew since "
-        "(the same boot id), so its power was not cut: only a daemon that ended was tried";
+  } else if (!not_cut.empty()) {
+    check.finding = fmt::format(
+        "all that was acknowledged is there, but of the peer it is not proved that its power was "
+        "cut, for {}: only a daemon that ended was tried",
+        not_cut);
   } else {
     check.proof = Proof::Held;
     run.cuts_checked += run.checked ? 0 : 1;
@@ -317,7 +334,7 @@ CertifyCheck judge(PowerCutRun& run, const Losses& losses, const PowerCutOptions
                    {"slots_checked", static_cast<double>(losses.slots_checked)},
                    {"slots_lost", static_cast<double>(losses.slots_lost)},
                    {"bytes_lost", static_cast<double>(losses.bytes_lost)},
-                   {"restarted", same_boot ? 0.0 : 1.0},
+                   {"restarted", not_cut.empty() ? 1.0 : 0.0},
                    {"cuts_checked", static_cast<double>(run.cuts_checked)}};
   return check;
 }
@@ -340,7 +357,7 @@ Result<Certificate> check_power_cut(Peer& peer, PowerCutRun& run, const PowerCut
   PERDURE_TRY(losses, look_at_all(*bytes, run));
   Certificate certificate{pool, peer.device().describe(), {}};
   certificate.checks.push_back(judge(run, losses, options, pool.epoch.value));
-  const bool restarted = run.boot != options.boot;
+  const bool restarted = not_restarted(run, options).empty();
   certificate.checks.push_back(
       dead_peer_time(pool.profile.transport, default_endpoints(), run.noticed_ns, restarted));
   run.checked = true;

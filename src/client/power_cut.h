@@ -39,8 +39,9 @@ inline constexpr std::uint64_t kPowerCutSlotsMax = 1024;
 struct PowerCutRun {
   std::string peer;  // as it was dialled
   std::string pool;
-  std::string uuid;  // of the pool
-  std::string boot;  // which start of the peer's kernel it was
+  std::string uuid;                    // of the pool
+  std::string boot;                    // which start of the peer's kernel it was
+  std::uint64_t kernel_started_s = 0;  // when that was, by the peer's clock; 0: not known
   std::uint64_t epoch = 0;
   std::uint64_t seed = 0;
   std::uint64_t slots = 0;
@@ -66,6 +67,7 @@ Result<PowerCutRun> read_state(std::string_view text);
 struct PowerCutOptions {
   std::string pool;                               // what it holds is overwritten
   std::string boot;                               // ServiceDescription::host of the peer, now
+  std::uint64_t kernel_started_s = 0;             // the same of it, now
   std::uint64_t cuts_checked = 0;                 // of the runs before
   std::optional<Primary> primary;                 // nothing: the planner chooses
   Nanoseconds timeout = std::chrono::seconds(5);  // for what is asked of a peer that is there

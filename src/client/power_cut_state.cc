@@ -30,6 +30,7 @@ std::string write_state(const PowerCutRun& run) {
                               {"lost_reason", run.lost_reason},
                               {"checked", run.checked},
                               {"cuts_checked", run.cuts_checked}};
+  if (run.kernel_started_s != 0) json["kernel_started_s"] = run.kernel_started_s;
   if (run.noticed_ns) json["noticed_ns"] = *run.noticed_ns;
   return json_text(json, 2) + "\n";
 }
@@ -57,6 +58,8 @@ Result<PowerCutRun> read_state(std::string_view text) {
   run.lost_reason = fields.text("lost_reason", kTextMax);
   run.checked = fields.flag("checked");
   run.cuts_checked = fields.number("cuts_checked", kAny);
+  if (fields.has("kernel_started_s"))
+    run.kernel_started_s = fields.number("kernel_started_s", kAny);
   if (fields.has("noticed_ns")) run.noticed_ns = fields.number("noticed_ns", kAny);
   if (run.slots < kPowerCutSlotsMin) fields.fail("slots", "is too few");
   if (run.begun < run.acknowledged) fields.fail("begun", "is below what was acknowledged");

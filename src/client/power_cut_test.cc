@@ -33,6 +33,7 @@ class PowerCut {
         *test::WorldServer::start(world_, "server", profile, {kCutPool, pool_bytes, {32, 2048}});
     options_.pool = kCutPool;
     options_.boot = "first";
+    options_.kernel_started_s = 1'700'000'000;
     options_.clock = &world_.clock();
     options_.save = [this](const PowerCutRun& run) -> Result<void> {
       saved_.push_back(run);
@@ -58,6 +59,7 @@ class PowerCut {
     const auto back = server_->start_again();
     EXPECT_TRUE(back.ok()) << back.error().message;
     options_.boot = "second";
+    options_.kernel_started_s += 60;
     return run.ok() ? *run : PowerCutRun{};
   }
 
@@ -69,6 +71,12 @@ class PowerCut {
     EXPECT_EQ(found->checks.size(), 2u);
     EXPECT_EQ(found->checks[1].name, "dead-peer-time");
     return found->checks[0];
+  }
+  /// What is said of the time in which its loss was noticed.
+  std::string dead_peer(PowerCutRun& run) {
+    const auto peer = server_->peer(client_);
+    const auto found = check_power_cut(*peer, run, options_);
+    return found.ok() ? found->checks[1].finding : found.error().message;
   }
   /// A bit of the slot's first word decays.
   void damage(std::uint64_t slot) {
@@ -159,6 +167,7 @@ TEST(PowerCut, AnOlderMediumHasTheUpdatesOfBefore) {
   ASSERT_TRUE(armed.ended) << "it ends by itself";
   ASSERT_TRUE(cut.server().start_with(older).ok());
   cut.options().boot = "second";
+  cut.options().kernel_started_s += 60;
   const CertifyCheck check = cut.check(armed);
   EXPECT_EQ(check.proof, Proof::Broken) << check.finding;
   EXPECT_GT(figure(check, "slots_lost"), 1);
@@ -172,6 +181,25 @@ TEST(PowerCut, WithoutARestartNothingIsProved) {
   EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
   EXPECT_EQ(figure(check, "restarted"), 0);
   EXPECT_EQ(run.cuts_checked, 0u);
+}
+
+// A container has a boot id of its own, and the kernel's start of its host.
+TEST(PowerCut, AContainerThatWasStartedAnewHadNoPowerCut) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  PowerCutRun run = cut.cut();
+  for (const std::uint64_t now :
+       {run.kernel_started_s, run.kernel_started_s + 2, std::uint64_t{0}}) {
+    cut.options().kernel_started_s = now;
+    const CertifyCheck check = cut.check(run);
+    EXPECT_EQ(check.proof, Proof::NotProved) << now << ": " << check.finding;
+    EXPECT_EQ(figure(check, "restarted"), 0);
+    EXPECT_EQ(run.cuts_checked, 0u);
+    run.checked = false;
+    EXPECT_NE(cut.dead_peer(run).find("not been started anew"), std::string::npos) << now;
+    run.checked = false;
+  }
+  cut.options().kernel_started_s = run.kernel_started_s + 60;
+  EXPECT_EQ(cut.check(run).proof, Proof::Held);
 }
 
 TEST(PowerCut, NothingAcknowledgedIsNothingTried) {
@@ -230,6 +258,7 @@ TEST(PowerCutState, ComesBackAsItWasAndNothingElseDoes) {
   run.pool = kCutPool;
   run.uuid = "uuid";
   run.boot = "boot";
+  run.kernel_started_s = 1'700'000'000;
   run.epoch = 9;
   run.seed = ~std::uint64_t{0};
   run.slots = 64;

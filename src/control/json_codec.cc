@@ -370,7 +370,8 @@ std::string encode(const ServiceDescription& service) {
                         {"devices", service.devices},
                         {"pools", service.pools},
                         {"sessions", service.sessions},
-                        {"emulated", service.emulated}});
+                        {"emulated", service.emulated},
+                        {"kernel_started_s", service.kernel_started_s}});
 }
 
 Result<ServiceDescription> decode_service(std::string_view text) {
@@ -396,6 +397,8 @@ Result<ServiceDescription> decode_service(std::string_view text) {
     service.pools = fields.number("pools", kListMax);
     service.sessions = fields.number("sessions", kListMax);
     service.emulated = fields.flag("emulated");
+    if (fields.has("kernel_started_s"))
+      service.kernel_started_s = fields.number("kernel_started_s", kAnyNumber);
     return service;
   });
 }

@@ -85,7 +85,7 @@ TEST(JsonCodec, AnswersSurvive) {
   EXPECT_EQ(*decode_session(encode(session)), session);
 
   const ServiceDescription service{
-      "0.1.0", "boot", {Transport::Tcp, Transport::Shm}, {"one", "two"}, 1, 2, true};
+      "0.1.0", "boot", {Transport::Tcp, Transport::Shm}, {"one", "two"}, 1, 2, true, 3};
   EXPECT_EQ(*decode_service(encode(service)), service);
 
   const Error error = decode_error(encode(Error{ErrorCode::Fenced, "too late"}));

@@ -62,4 +62,14 @@ std::string host_identity() {
   return identity.empty() ? "unknown" : identity;
 }
 
+std::uint64_t kernel_started_s() {
+  std::ifstream file("/proc/stat");
+  std::string word;
+  std::uint64_t seconds = 0;
+  while (file >> word) {
+    if (word == "btime" && file >> seconds) return seconds;
+  }
+  return 0;
+}
+
 }  // namespace perdure::control
