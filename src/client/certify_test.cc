@@ -9,6 +9,7 @@
 
 #include "client/certify_receive.h"
 #include "core/random.h"
+#include "testing/relayed_peer.h"
 #include "testing/world_server.h"
 
 namespace perdure::client {
@@ -250,6 +251,88 @@ TEST(Certify, AnRnicThatKeepsRightsIsBrokenAndTheReportSaysSo) {
   EXPECT_NE(found->checks[1].finding.find("taken away"), std::string::npos);
   for (const std::size_t rest : {2, 5})
     EXPECT_EQ(found->checks[rest].proof, Proof::NotProved) << found->checks[rest].finding;
+}
+
+/// A peer that is at something else before it fences or grants, for longer than an answer may take:
+/// the first `late_each` requests of either kind time out.
+class SlowPeer final : public test::RelayedPeer {
+ public:
+  SlowPeer(std::unique_ptr<Peer> real, fabric::emu::World& world, int late_each)
+      : RelayedPeer(std::move(real)), world_(world), late_each_(late_each) {}
+
+  Result<control::PoolDescription> describe(const std::string& pool, Deadline d) override {
+    if (gone_when_late && timed_out_) return Error{ErrorCode::Disconnected, "it is gone"};
+    return RelayedPeer::describe(pool, d);
+  }
+  Result<Session> open_session(const control::SessionRequest& r, Deadline d) override {
+    if (late(opens)) return Error{ErrorCode::TimedOut, "it prepares the pool"};
+    return RelayedPeer::open_session(r, d);
+  }
+  Result<void> fence(const std::string& p, Epoch e, Deadline d) override {
+    if (late(fences)) return Error{ErrorCode::TimedOut, "it prepares the pool"};
+    return RelayedPeer::fence(p, e, d);
+  }
+
+  bool gone_when_late = false;
+  int opens = 0;
+  int fences = 0;
+
+ private:
+  bool late(int& asked) {
+    if (++asked > late_each_) return false;
+    timed_out_ = true;
+    world_.tick(std::chrono::seconds(5));
+    return true;
+  }
+
+  fabric::emu::World& world_;
+  const int late_each_;
+  bool timed_out_ = false;
+};
+
+struct SlowList {
+  Result<Certificate> found;
+  int opens;
+  int fences;
+};
+
+SlowList certified_slowly(int late_each, bool gone_when_late, Nanoseconds patience) {
+  Random random(3);
+  fabric::emu::World world(random);
+  const auto profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
+  const auto server =
+      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, 256 * 1024, {32, 2048}});
+  auto& client = world.add_machine("client", profile);
+  SlowPeer peer(server->peer(client), world, late_each);
+  peer.gone_when_late = gone_when_late;
+  CertifyOptions options;
+  options.pool = kCertifiedPool;
+  options.clock = &world.clock();
+  options.rounds = 2;
+  options.patience = patience;
+  return {certify(peer, options), peer.opens, peer.fences};
+}
+
+// What an earlier writer left is made durable before a grant, which can take minutes.
+TEST(Certify, APeerThatIsThereAndTakesLongerIsAskedAgain) {
+  const SlowList slow = certified_slowly(3, false, std::chrono::minutes(10));
+  ASSERT_TRUE(slow.found.ok()) << slow.found.error().message;
+  EXPECT_GT(slow.opens, 4);
+  EXPECT_GT(slow.fences, 3);
+  ASSERT_EQ(slow.found->checks.size(), 8u);
+  for (const CertifyCheck& check : slow.found->checks)
+    EXPECT_EQ(check.finding.find("not found out"), std::string::npos) << check.finding;
+  EXPECT_GE(number(slow.found->checks[2], "fencing_samples"), 1);
+}
+
+TEST(Certify, APeerThatIsGoneOrTakesForEverIsNotAskedForEver) {
+  const SlowList gone = certified_slowly(1000, true, std::chrono::hours(10));
+  EXPECT_EQ(gone.found.code(), ErrorCode::TimedOut);
+  EXPECT_EQ(gone.opens, 1);
+  const SlowList endless = certified_slowly(1000, false, std::chrono::seconds(60));
+  EXPECT_EQ(endless.found.code(), ErrorCode::TimedOut);
+  EXPECT_GT(endless.opens, 2);
+  EXPECT_LE(endless.opens, 13);  // 5 s each
 }
 
 TEST(Certify, NeedsAPoolThatIsLargeEnough) {
