@@ -65,11 +65,8 @@ TEST(Documents, OfACertifiedPeerIsWhatItsSchemaSays) {
             1);
 }
 
-// The peer dies under the list: what was found is reported, and why the rest was not.
-TEST(Documents, OfAPeerThatDiesWhileItIsCertifiedIsWhole) {
-  Cluster cluster;
-  CommandProcess certifying({"probe", "--certify", cluster.address(0), "--pool", "orders",
-                             "--transport", "tcp", "--overwrite", "--format", "json"});
+/// Until the list has come to its second writer; it must not have ended by then.
+void await_second_writer(const Cluster& cluster, CommandProcess& certifying) {
   const Deadline patience = Deadline::after(std::chrono::seconds{60});
   while (!patience.passed()) {
     const Outcome shown = run({"pool", "describe", "--peers", cluster.address(0), "--pool",
@@ -80,6 +77,14 @@ TEST(Documents, OfAPeerThatDiesWhileItIsCertifiedIsWhole) {
       break;
     ASSERT_TRUE(certifying.running()) << certifying.wait().err;
   }
+}
+
+// The peer dies under the list: what was found is reported, and why the rest was not.
+TEST(Documents, OfAPeerThatDiesWhileItIsCertifiedIsWhole) {
+  Cluster cluster;
+  CommandProcess certifying({"probe", "--certify", cluster.address(0), "--pool", "orders",
+                             "--transport", "tcp", "--overwrite", "--format", "json"});
+  ASSERT_NO_FATAL_FAILURE(await_second_writer(cluster, certifying));
   cluster.kill(0);
   const Outcome outcome = certifying.wait();
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -87,6 +92,17 @@ TEST(Documents, OfAPeerThatDiesWhileItIsCertifiedIsWhole) {
   ASSERT_TRUE(report.is_object()) << outcome.out << outcome.err;
   EXPECT_EQ(report.at("checks").size(), 8u);
   EXPECT_TRUE(contains(outcome.out, "not found out")) << outcome.out;
+}
+
+TEST(Documents, OfTheDoctorAreWhatTheirSchemaSays) {
+  const test::TestDirectory place;
+  const std::vector<std::string> doctor{"probe", "--doctor", place.path()};
+  (void)expect_document(doctor, "doctor.schema.json");
+  write_file(place.path() + "/orders.pool", "no pool");
+  const Outcome outcome = expect_document(doctor, "doctor.schema.json");
+  EXPECT_EQ(outcome.status, 1) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "to_do")) << outcome.out;
+  (void)expect_document({"probe", "--doctor", "--rpmem", place.path()}, "doctor.schema.json");
 }
 
 nlohmann::json limits_of(const std::string& fabric, const std::string& question) {
