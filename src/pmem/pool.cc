@@ -230,13 +230,11 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
   const MapOptions map{options.declared, options.sync_calls, header.declared};
   PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
   const std::uint64_t place = place_of(region->file());
-  std::unique_ptr<OwnerLease> lease;  // a file's lock suffices: all who open it have one inode
-  if (region->file().is_device()) {
-    PERDURE_TRY(taken, take_lease(*region, path, place, options.take_over_lease));
-    lease = std::move(taken);
-  }
-  PERDURE_TRY(pool, attach_at({std::move(region), std::move(lease)}, path, place));
-  pool->own(place);
+  // A file's lock suffices: all who open it have one inode.
+  auto pool = region->file().is_device()
+                  ? attach_device(std::move(region), path, place, options.take_over_lease)
+                  : attach_at({std::move(region), nullptr}, path, place);
+  if (pool.ok()) (*pool)->own(place);
   return pool;
 }
 
@@ -272,6 +270,13 @@ Result<PoolInfo> Pool::inspect(const std::string& path) {
 Result<std::unique_ptr<Pool>> Pool::format(std::unique_ptr<Region> region,
                                            const PoolOptions& options) {
   return format_at({std::move(region), nullptr}, options, std::string());
+}
+
+Result<std::unique_ptr<Pool>> Pool::attach_device(std::unique_ptr<Region> region,
+                                                  const std::string& path, std::uint64_t place,
+                                                  bool take_over_lease) {
+  PERDURE_TRY(lease, take_lease(*region, path, place, take_over_lease));
+  return attach_at({std::move(region), std::move(lease)}, path, place);
 }
 
 Result<std::unique_ptr<Pool>> Pool::attach(std::unique_ptr<Region> region, std::uint64_t place) {

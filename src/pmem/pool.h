@@ -142,6 +142,12 @@ class Pool {
                                                      const std::string& path,
                                                      std::uint64_t place = 0);
 
+  /// Opens the pool on a device, in a region over it. Errors: those of OwnerLease::take, and of
+  /// attach. `path`: for messages. `place`: as for attach.
+  static Result<std::unique_ptr<Pool>> attach_device(std::unique_ptr<Region> region,
+                                                     const std::string& path, std::uint64_t place,
+                                                     bool take_over_lease = false);
+
   /// Opens the pool in a region, whatever kind it is. Durability and errors: those of open.
   /// `place`: where the region is, another number for another place (see was_settled).
   static Result<std::unique_ptr<Pool>> attach(std::unique_ptr<Region> region,

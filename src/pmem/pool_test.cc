@@ -509,6 +509,49 @@ TEST_F(PoolFile, WhoLostADeviceWritesNothingMoreToIt) {
   EXPECT_TRUE((*lease)->check().ok());
 }
 
+/// A device that refuses a flush, of the lease or of what comes after it.
+class RefusingDevice final : public LentRegion {
+ public:
+  RefusingDevice(Region& device, int accepted) : LentRegion(device), accepted_(accepted) {}
+  using Region::flush;
+  Result<void> flush(std::span<const Range> ranges) override {
+    if (accepted_-- <= 0) return Error{ErrorCode::SystemError, "the medium is damaged"};
+    return LentRegion::flush(ranges);
+  }
+
+ private:
+  int accepted_;
+};
+
+// Expect: it is nobody's afterwards, and the one before knows that it is not his any more.
+TEST_F(PoolFile, ADeviceWhoseMediumFailsAsItIsTakenOverIsNobodys) {
+  ASSERT_TRUE(MappedRegion::create(path_, 1 << 20, {}).ok());
+  std::vector<std::unique_ptr<MappedRegion>> mappings;
+  const auto device = [&]() -> MappedRegion& {  // a mapping of its own for each
+    auto file = open_file(path_, OpenMode::ReadWrite);
+    EXPECT_TRUE(file.ok());
+    auto mapped = MappedRegion::map(std::move(*file), {});
+    EXPECT_TRUE(mapped.ok());
+    mappings.push_back(std::move(*mapped));
+    return *mappings.back();
+  };
+  const auto lent = [&] { return std::make_unique<LentRegion>(device()); };
+  ASSERT_TRUE(Pool::format_device(lent(), small_pool(), "device").ok());
+  for (const int accepted : {0, 1, 2}) {  // flushes: of the lease, of the state and what follows
+    auto first = Pool::attach_device(lent(), "device", 1);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    ASSERT_TRUE((*first)->close().ok());  // so there is a mark to take away
+    EXPECT_EQ(Pool::attach_device(lent(), "device", 1).code(), ErrorCode::Busy);
+    const auto broken = Pool::attach_device(std::make_unique<RefusingDevice>(device(), accepted),
+                                            "device", 1, true);
+    EXPECT_EQ(broken.code(), ErrorCode::SystemError) << accepted;
+    EXPECT_EQ((*first)->region().check().code(), ErrorCode::SystemError) << accepted;
+    EXPECT_EQ((*first)->set_state(state_of(7, "late")).code(), ErrorCode::SystemError);
+    const auto next = Pool::attach_device(lent(), "device", 1);
+    EXPECT_TRUE(next.ok()) << accepted << ": " << next.error().message;
+  }
+}
+
 TEST_F(PoolFile, AKilledCreatorLeavesNoPoolAndNoObstacle) {
   for (int round = 0; round < 20; ++round) {
     const pid_t child = ::fork();

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <vector>
 
 #include "fabric/emu/live_device.h"
 #include "pmem/mapped_region.h"
@@ -32,11 +34,49 @@ class WatchedRegion final : public pmem::Region {
     return region_->flush(ranges);
   }
   Result<void> check() override { return region_->check(); }
+  std::unique_ptr<pmem::FailureTie> cut_on_failure(const CutSwitch& connection) override {
+    return region_->cut_on_failure(connection);
+  }
+  void give_up() override { region_->give_up(); }
   std::string evidence() const override { return region_->evidence(); }
 
  private:
   std::unique_ptr<pmem::Region> region_;
   const Watch& watch_;
+};
+
+/// The lease of the device for which a file stands, as another machine has it.
+class OthersLease {
+ public:
+  explicit OthersLease(const std::string& file) {
+    auto opened = pmem::open_file(file, pmem::OpenMode::ReadWrite);
+    if (opened.ok()) region_ = pmem::MappedRegion::map(std::move(*opened), {});
+  }
+  Result<void> take() {
+    if (!region_.ok()) return region_.error();
+    pmem::OwnerLease::Options by_force;
+    by_force.take_over = true;
+    auto taken = pmem::OwnerLease::take(**region_, pmem::kOwnerLeaseOffset, by_force);
+    if (!taken.ok()) return taken.error();
+    lease_ = std::move(*taken);
+    const auto bytes = (*region_)->bytes();
+    found_.assign(bytes.begin(), bytes.begin() + pmem::kOwnerLeaseOffset);
+    return {};
+  }
+  /// Nobody has taken it since, nor written a header or a state.
+  void expect_untouched() {
+    ASSERT_NE(lease_, nullptr);
+    EXPECT_TRUE(lease_->check().ok());
+    const auto bytes = (*region_)->bytes();
+    EXPECT_TRUE(std::equal(found_.begin(), found_.end(), bytes.begin()));
+  }
+  void give_back() { lease_.reset(); }
+
+ private:
+  Result<std::unique_ptr<pmem::MappedRegion>> region_ =
+      Error{ErrorCode::NotFound, "it was not opened"};
+  std::unique_ptr<pmem::OwnerLease> lease_;
+  std::vector<std::byte> found_;
 };
 
 /// Pools as files, in memory that counts as lasting.
@@ -49,13 +89,16 @@ class WatchedStore final : public PoolStore {
     return Error{ErrorCode::Unsupported, "none is made"};
   }
   Result<std::unique_ptr<pmem::Pool>> open(const std::string&, const PoolSettings&) override {
-    auto region =
-        pmem::MappedRegion::open(file_, pmem::MapOptions{PersistenceDomain::Mhp, nullptr});
+    auto region = pmem::MappedRegion::open(file_, pmem::MapOptions{domain, nullptr});
     if (!region.ok()) return region.error();
-    return pmem::Pool::attach(std::make_unique<WatchedRegion>(std::move(*region), watch));
+    auto watched = std::make_unique<WatchedRegion>(std::move(*region), watch);
+    if (is_device) return pmem::Pool::attach_device(std::move(watched), file_, 1);
+    return pmem::Pool::attach(std::move(watched));
   }
 
   WatchedRegion::Watch watch;  // called in the midst of settling
+  PersistenceDomain domain = PersistenceDomain::Mhp;
+  bool is_device = false;  // the file stands for one, which has a lease
 
  private:
   const std::string file_;
@@ -114,6 +157,13 @@ class Meanwhile : public testing::Test {
     control::SessionRequest reader;
     reader.pool = "a";
     EXPECT_FALSE(service_->open_session(reader, std::nullopt).ok());
+  }
+  /// From now on the file stands for a device.
+  void open_as_device(PersistenceDomain domain) {
+    ASSERT_TRUE(service_->close_pool("a").ok());
+    store_.is_device = true;
+    store_.domain = domain;
+    ASSERT_TRUE(service_->open_pool("a").ok());
   }
   void expect_served_again() {
     ASSERT_TRUE(service_->open_pool("a").ok());
@@ -182,6 +232,36 @@ TEST_F(Meanwhile, AFileThatIsDeletedAfterAGrantIsGrantedToNobodyElse) {
   std::filesystem::remove(file_);
   EXPECT_EQ(refusal(), ErrorCode::SystemError);
   expect_condemned("deleted");
+}
+
+// A machine that stood still, and shares the device.
+TEST_F(Meanwhile, ADeviceThatIsAnothersByNowIsGrantedToNobody) {
+  open_as_device(PersistenceDomain::Mhp);
+  OthersLease other(file_);
+  EXPECT_EQ(refusal_when([&] { return other.take(); }), ErrorCode::SystemError);
+  expect_condemned("another owner");
+  // Expect: closing it stores nothing there, neither the mark of a clean end nor a lease.
+  (void)service_->close_pool("a");
+  other.expect_untouched();
+  EXPECT_EQ(service_->open_pool("a").code(), ErrorCode::Busy);
+  other.expect_untouched();
+  other.give_back();
+  expect_served_again();
+}
+
+TEST_F(Meanwhile, ADeviceThatIsAnothersByNowIsNotMarkedAsDurableByItsClose) {
+  open_as_device(PersistenceDomain::Dmp);
+  EXPECT_EQ(refusal(), std::nullopt) << message_;  // a writer, who leaves it for the close to flush
+  OthersLease other(file_);
+  int times = 0;
+  store_.watch = [&] {
+    ++times;
+    return times == 1 ? other.take() : Result<void>{};
+  };
+  EXPECT_FALSE(service_->close_pool("a").ok());
+  store_.watch = nullptr;
+  EXPECT_EQ(times, 1);
+  other.expect_untouched();
 }
 
 TEST_F(Meanwhile, APoolThatIsBeingMadeDurableIsNotTakenAway) {

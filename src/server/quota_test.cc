@@ -161,6 +161,7 @@ class LeasedPools final : public PoolStore {
     ++opened;
     if (settings.take_over_lease) ++taken_over;
     if (leased) return Error{ErrorCode::Busy, "another machine has it"};
+    if (broken) return Error{ErrorCode::SystemError, "the medium is damaged"};
     return directory_.open(name, settings);
   }
   bool is_locked(const std::string& name) override {
@@ -169,6 +170,7 @@ class LeasedPools final : public PoolStore {
   }
 
   std::atomic<bool> leased{false};
+  std::atomic<bool> broken{false};
   std::atomic<int> opened{0};
   std::atomic<int> taken_over{0};
   std::atomic<int> asked{0};
@@ -217,6 +219,30 @@ TEST_F(BusyPools, ADeviceIsTakenOverOnce) {
   ASSERT_TRUE((*service)->close_pool("a").ok());
   ASSERT_TRUE((*service)->open_pool("a").ok());
   EXPECT_EQ(store.opened, 2);
+  EXPECT_EQ(store.taken_over, 1);
+}
+
+// Whether its owner lost it by then is not known, nor who has it later.
+TEST_F(BusyPools, ADeviceWhoseMediumFailsAsItIsTakenOverIsNotTakenOverAgain) {
+  holder_.reset();
+  options_.busy_within = Nanoseconds{0};
+  LeasedPools store(directory_.path());
+  store.broken = true;
+  options_.store = &store;
+  options_.directory.clear();
+  options_.settings_by_pool["a"].take_over_lease = true;
+  auto service = PeerService::open(options_, {});
+  ASSERT_TRUE(service.ok()) << service.error().message;
+  EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Unavailable);
+  EXPECT_NE((*service)->describe("a")->reason.find("damaged"), std::string::npos);
+  EXPECT_EQ(store.taken_over, 1);
+  store.broken = false;
+  store.leased = true;
+  EXPECT_EQ((*service)->open_pool("a").code(), ErrorCode::Busy);
+  EXPECT_EQ(store.taken_over, 1);
+  store.leased = false;
+  ASSERT_TRUE((*service)->open_pool("a").ok());
+  EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Open);
   EXPECT_EQ(store.taken_over, 1);
 }
 

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "persist/wire.h"
 #include "testing/service_fixture.h"
@@ -15,6 +18,34 @@ namespace {
 class ReplayingService : public test::Service {
  protected:
   ReplayingService() : test::Service(ReceiveBuffers::Pm) {}
+
+  /// The daemon starts again, and the pool is on a device, which has a lease.
+  void start_on_device() {
+    peer_.reset();
+    service_.reset();
+    start(nullptr);
+    add(pmem::Pool::attach_device(std::make_unique<pmem::LentRegion>(*region_), "device", 1));
+  }
+  /// By force, as another machine that shares it.
+  std::unique_ptr<pmem::OwnerLease> take_device() {
+    pmem::OwnerLease::Options by_force;
+    by_force.take_over = true;
+    others_ = std::make_unique<pmem::LentRegion>(*region_);
+    auto taken = pmem::OwnerLease::take(*others_, pmem::kOwnerLeaseOffset, by_force);
+    EXPECT_TRUE(taken.ok()) << taken.error().message;
+    return taken.ok() ? std::move(*taken) : nullptr;
+  }
+  /// What is on the device, without what its owner renews twice a second.
+  std::vector<std::byte> but_for_the_lease() const {
+    const auto now = region_->bytes();
+    const auto front = now.first(pmem::kOwnerLeaseOffset);
+    const auto rest = now.subspan(pmem::kOwnerLeaseOffset + pmem::kOwnerLeaseBytes);
+    std::vector<std::byte> bytes(front.begin(), front.end());
+    bytes.insert(bytes.end(), rest.begin(), rest.end());
+    return bytes;
+  }
+
+  std::unique_ptr<pmem::LentRegion> others_;
 
   /// Sends what a replaying method sends: 64 bytes of `value` for the start of the pool.
   void send_replayable(client::Session& session, int value) {
@@ -72,6 +103,44 @@ TEST_F(ReplayingService, AMessageThatArrivedIsAppliedAfterAPowerFailure) {
   power_cycle();
   EXPECT_EQ(first_byte(), 9);
   EXPECT_EQ(service_->report()->pools[0].counters.replayed_messages, 1u);
+}
+
+// Receive: somebody else takes the device while a message waits in the pool's own buffers.
+// Expect: it is not applied to what is that one's by now, and nobody is granted it.
+TEST_F(ReplayingService, NothingIsAppliedToADeviceThatIsAnothersByNow) {
+  start_on_device();
+  auto session = open(writer(2, 10));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  pumping_ = false;
+  send_replayable(*session, 9);
+  const auto other = take_device();
+  const auto before = but_for_the_lease();
+  (void)service_->close_session(session->id);
+  EXPECT_EQ(first_byte(), 0);
+  EXPECT_EQ(service_->report()->pools[0].counters.replayed_messages, 0u);
+  EXPECT_EQ(open(writer(3, 10)).code(), ErrorCode::SystemError);
+  EXPECT_EQ(described().state, control::PoolStatus::Unavailable);
+  EXPECT_NE(described().reason.find("another owner"), std::string::npos) << described().reason;
+  EXPECT_TRUE(but_for_the_lease() == before);
+  EXPECT_TRUE(other->check().ok());
+}
+
+// Receive: the connection of one who was granted it before. Expect: no buffers are laid out there.
+TEST_F(ReplayingService, NoBuffersAreLaidOutOnADeviceThatIsAnothersByNow) {
+  start_on_device();
+  const auto grant = service_->open_session(writer(2, 10), client_->transport());
+  ASSERT_TRUE(grant.ok()) << grant.error().message;
+  const auto other = take_device();
+  const auto area = region_->bytes().subspan(pmem::kPoolDataOffset);
+  std::fill(area.begin(), area.end(), std::byte{7});  // as the other one has it
+  const auto before = but_for_the_lease();
+  const auto session = client::connect_session(*grant, grant->address, *client_, {}, deadline());
+  if (session.ok()) {
+    world_.settle();
+    EXPECT_FALSE(session->endpoint->connected());
+  }
+  EXPECT_TRUE(but_for_the_lease() == before);
+  EXPECT_TRUE(other->check().ok());
 }
 
 TEST_F(ReplayingService, TheLayoutIsRememberedThroughAPowerFailure) {
