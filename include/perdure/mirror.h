@@ -198,7 +198,8 @@ class Mirror {
   /// Durability  on success it is durable on every replica that is in sync.
   /// Errors      OutOfRange, InvalidArgument; Fenced; SystemError (the local medium refused);
   ///             TimedOut, QuorumLost: not by now. It was begun, and is made durable as soon as
-  ///             replicas are back: drain() waits for it.
+  ///             replicas are back: drain() waits for it. But TimedOut while a replica that is
+  ///             silent has no room left: of 8 KiB or more, as its message says, it was not begun.
   /// Cost        one round trip.
   Result<void> persist(std::uint64_t at, std::uint64_t length,
                        std::chrono::milliseconds timeout = std::chrono::seconds(30));

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "client/dial.h"
@@ -31,6 +32,7 @@ constexpr std::chrono::microseconds kBusyLook{200};
 constexpr Nanoseconds kLeaderSleep = std::chrono::milliseconds(1);
 /// Reading the clock costs as much as looking for answers.
 constexpr std::uint32_t kRoundsPerLook = 64;
+constexpr Nanoseconds kNever = std::chrono::hours(24 * 365);
 
 }  // namespace
 
@@ -73,6 +75,8 @@ class Mirror::State {
     PERDURE_TRY(core, mirror::ReplicatedMirror::open(region(), std::move(peers), options,
                                                      Clock::monotonic()));
     core_ = std::move(core);
+    core_->never_wait_for_room();
+    core_->set_deadline(ends_.after(kNever));
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& failed) {
@@ -95,6 +99,17 @@ class Mirror::State {
     notice();
     return result;
   }
+  /// The same with what begins an update, once replicas take it.
+  template <typename Begin>
+  Result<MirrorTicket> begin(const Begin& begin) {
+    wanting_.fetch_add(1, std::memory_order_relaxed);
+    const MutexLock lock(mutex_);
+    wanting_.fetch_sub(1, std::memory_order_relaxed);
+    std::optional<Deadline> none;
+    auto begun = when_there_is_room(std::nullopt, none, [&] { return begin(*core_); });
+    notice();
+    return begun;
+  }
 
   /// Until that is durable which `begin` begins, or finds begun, and returns the number of.
   template <typename Begin>
@@ -103,7 +118,9 @@ class Mirror::State {
     const auto begun = [&](mirror::ReplicatedMirror& core) -> Result<void> {
       PERDURE_TRY(ticket, begin(core));
       number = ticket.number;
-      return core.begin_gathered();
+      auto sent = core.begin_gathered();
+      if (!sent.ok() && sent.code() == ErrorCode::QueueFull) return {};  // whoever leads does it
+      return sent;
     };
     return until(timeout, begun,
                  [&](mirror::ReplicatedMirror& core) { return core.reached({number}); });
@@ -115,19 +132,50 @@ class Mirror::State {
   }
 
   Result<void> close(Nanoseconds timeout) {
-    {
-      const MutexLock lock(mutex_);
-      closed_ = true;
-      stopping_ = true;
-      steps_.stop();
-      look_.notify_all();
-    }
+    const Deadline deadline(Clock::monotonic(), timeout);
+    stopping_ = true;  // who leads, or waits for room, lets go of the mutex
+    steps_.stop();
+    lock_by(deadline);
+    closed_ = true;
+    look_.notify_all();
+    changed_.notify_all();
+    mutex_.unlock();
     if (thread_.joinable()) thread_.join();
-    const MutexLock lock(mutex_);
-    return core_->close(timeout);
+    lock_by(deadline);
+    auto closed = core_->close(deadline.left());
+    mutex_.unlock();
+    return closed;
   }
 
  private:
+  /// mutex_, for a condition variable.
+  class Turn {
+   public:
+    explicit Turn(State& of) : of_(of) {}
+    void lock() PERDURE_ACQUIRE(of_.mutex_) { of_.lock_in_turn(); }
+    void unlock() PERDURE_RELEASE(of_.mutex_) { of_.mutex_.unlock(); }
+
+   private:
+    State& of_;
+  };
+
+  /// Whoever leads does not keep the mutex from one who counts in wanting_.
+  void lock_in_turn() PERDURE_ACQUIRE(mutex_) {
+    wanting_.fetch_add(1, std::memory_order_relaxed);
+    mutex_.lock();
+    wanting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  /// From the deadline on nobody who has the mutex waits for a replica any more.
+  void lock_by(const Deadline& deadline) PERDURE_ACQUIRE(mutex_) {
+    wanting_.fetch_add(1, std::memory_order_relaxed);
+    while (!mutex_.try_lock()) {
+      if (deadline.passed()) ends_.stop();
+      // tidy-allow(sleep): a mutex that is waited for with a look at the clock.
+      std::this_thread::sleep_for(kBusyLook);
+    }
+    wanting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
   /// `begin`, and then until `reached`, which is asked with nobody else in the mirror.
   template <typename Begin, typename Reached>
   Result<void> until(std::chrono::milliseconds timeout, const Begin& begin,
@@ -135,11 +183,12 @@ class Mirror::State {
     wanting_.fetch_add(1, std::memory_order_relaxed);
     MutexLock lock(mutex_);
     wanting_.fetch_sub(1, std::memory_order_relaxed);
-    PERDURE_TRY_VOID(begin(*core_));
     // Most is durable before anybody has looked at the clock: the time-out begins with that look.
     std::optional<Deadline> deadline;
+    PERDURE_TRY_VOID(when_there_is_room(bounded(timeout), deadline, [&] { return begin(*core_); }));
     while (!reached(*core_)) {
       if (auto why = core_->trouble(); why && why->code == ErrorCode::Fenced) return *why;
+      if (stopping_) return closed_meanwhile();
       if (deadline && deadline->passed()) {
         if (auto why = core_->trouble()) return *why;
         return Error{ErrorCode::TimedOut, "it is not durable on the quorum yet; wait again"};
@@ -150,10 +199,44 @@ class Mirror::State {
       }
       if (!deadline) deadline.emplace(Clock::monotonic(), bounded(timeout));
       ++waiting_;
-      lock.wait_for(changed_, std::min<Nanoseconds>(deadline->left(), kIdleLook));
+      Turn turn(*this);
+      changed_.wait_for(turn, std::min<Nanoseconds>(deadline->left(), kIdleLook));
       --waiting_;
     }
     return {};
+  }
+
+  /// What `begin` returns, once it is not QueueFull. Others have their turn meanwhile, whoever
+  /// leads. Without a time it waits as long as it takes. Errors: TimedOut; InvalidArgument: closed.
+  template <typename Begin>
+  std::invoke_result_t<const Begin&> when_there_is_room(std::optional<Nanoseconds> timeout,
+                                                        std::optional<Deadline>& deadline,
+                                                        const Begin& begin)
+      PERDURE_REQUIRES(mutex_) {
+    std::optional<Nanoseconds> since;
+    for (;;) {
+      if (stopping_) return closed_meanwhile();
+      auto begun = begin();
+      if (begun.ok() || begun.code() != ErrorCode::QueueFull) return begun;
+      if (!since) since = Clock::monotonic().now();
+      if (timeout && !deadline) deadline.emplace(Clock::monotonic(), *timeout);
+      if (deadline && deadline->passed()) {
+        return Error{ErrorCode::TimedOut, begun.error().message + ": it was not begun"};
+      }
+      if (!core_->progress()) core_->rest(*since, kLeaderSleep);
+      notice();
+      if (!connecting_ && core_->due()) leave_to_thread();
+      let_others();
+    }
+  }
+  void let_others() PERDURE_REQUIRES(mutex_) {
+    if (wanting_.load(std::memory_order_relaxed) == 0) return;
+    mutex_.unlock();
+    std::this_thread::yield();
+    lock_in_turn();
+  }
+  static Error closed_meanwhile() {
+    return {ErrorCode::InvalidArgument, "this mirror was closed meanwhile: open it again"};
   }
 
   /// Does the work of all, until `reached` or, now and then, so that others may have a say.
@@ -167,14 +250,14 @@ class Mirror::State {
       notice();
       if (came) since.reset();
       if (round % kRoundsPerLook == 0 && !connecting_ && core_->due()) leave_to_thread();
-      if (wanting_.load(std::memory_order_relaxed) != 0) {
-        const MutexUnlock unlocked(mutex_);
-        std::this_thread::yield();
-      }
-      if (came || round % kRoundsPerLook != 0) continue;
-      if (!since) since = Clock::monotonic().now();
+      let_others();
+      if (round % kRoundsPerLook != 0) continue;
+      (void)core_->begin_gathered();  // what had no room
       if (!deadline) deadline.emplace(Clock::monotonic(), timeout);
-      if (deadline->passed() || stopping_ || core_->trouble()) break;
+      if (deadline->passed() || stopping_) break;
+      if (came) continue;
+      if (!since) since = Clock::monotonic().now();
+      if (core_->trouble()) break;
       if (wanting_.load(std::memory_order_relaxed) == 0) core_->rest(*since, kLeaderSleep);
     }
     led_ = false;
@@ -186,9 +269,10 @@ class Mirror::State {
   /// Replicas that are lost are brought back by the thread, which needs the mutex for that.
   void leave_to_thread() PERDURE_REQUIRES(mutex_) {
     look_.notify_all();
-    const MutexUnlock unlocked(mutex_);
+    mutex_.unlock();
     // tidy-allow(sleep): the thread brings replicas back, and has nothing to wait on for that.
     std::this_thread::sleep_for(kBusyLook);
+    lock_in_turn();
   }
 
   /// Who waits is told when something is durable that was not.
@@ -245,16 +329,17 @@ class Mirror::State {
   client::Dialer dialer_;  // owns the devices: outlives the connections
   const Nanoseconds spin_;
   StoppableClock steps_{Clock::monotonic()};  // of connecting
+  StoppableClock ends_{Clock::monotonic()};   // of waiting for replicas with mutex_
   Mutex mutex_;
   std::unique_ptr<mirror::ReplicatedMirror> core_;  // whoever uses it holds mutex_
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::condition_variable look_;
   std::atomic<std::uint32_t> wanting_{0};  // threads that want the mutex
   std::uint32_t waiting_ PERDURE_GUARDED_BY(mutex_) = 0;
   bool led_ PERDURE_GUARDED_BY(mutex_) = false;
   bool connecting_ PERDURE_GUARDED_BY(mutex_) = false;
   std::uint64_t noticed_ PERDURE_GUARDED_BY(mutex_) = 0;
-  bool stopping_ PERDURE_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> stopping_{false};
   std::atomic<bool> closed_{false};
   std::thread thread_;
   const std::uint32_t process_ = forks_so_far();
@@ -333,7 +418,7 @@ Result<void> Mirror::deep_persist(std::uint64_t at, std::uint64_t length,
 
 Result<MirrorTicket> Mirror::flush(std::uint64_t at, std::uint64_t length) {
   if (!usable()) return why_not();
-  return state_->with([&](mirror::ReplicatedMirror& core) { return core.flush({at, length}); });
+  return state_->begin([&](mirror::ReplicatedMirror& core) { return core.flush({at, length}); });
 }
 
 Result<void> Mirror::wait(const MirrorTicket& ticket, std::chrono::milliseconds timeout) {
@@ -360,7 +445,7 @@ bool Mirror::reached(const MirrorTicket& ticket) const {
 
 Result<MirrorTicket> Mirror::flush_ordered(std::span<const MirrorEpoch> epochs) {
   if (!usable()) return why_not();
-  return state_->with([&](mirror::ReplicatedMirror& core) { return core.begin(epochs); });
+  return state_->begin([&](mirror::ReplicatedMirror& core) { return core.begin(epochs); });
 }
 
 Result<void> Mirror::persist_ordered(std::span<const MirrorEpoch> epochs,
@@ -372,7 +457,7 @@ Result<void> Mirror::persist_ordered(std::span<const MirrorEpoch> epochs,
 
 Result<MirrorTicket> Mirror::write(std::span<const MirrorWriteEpoch> epochs) {
   if (!usable()) return why_not();
-  return state_->with([&](mirror::ReplicatedMirror& core) { return core.write(epochs); });
+  return state_->begin([&](mirror::ReplicatedMirror& core) { return core.write(epochs); });
 }
 
 Result<void> Mirror::write_atomic(std::uint64_t at, std::uint64_t value,

@@ -25,6 +25,8 @@ constexpr std::uint64_t kWordBytes = 8;
 /// What the rpmem papers call it: whether the responder's processor takes part.
 const char* family_of(const Method& method) { return method.responder.empty() ? "ARRM" : "GPRRM"; }
 
+Error no_room() { return {ErrorCode::QueueFull, "replicas take nothing more for now"}; }
+
 }  // namespace
 
 ReplicatedMirror::ReplicatedMirror(pmem::Region& local, const MirrorOptions& options,
@@ -140,7 +142,9 @@ void ReplicatedMirror::rest(Nanoseconds since, Nanoseconds slice) {
   if (clock_.now() - since < options_.spin) return;
   std::vector<fabric::Endpoint*> endpoints;
   for (Replica& replica : replicas_) {
-    if (replica.connection) endpoints.push_back(replica.connection->session().endpoint());
+    // One that has just gone down has none, until it is lost.
+    if (!replica.connection || !replica.connection->session().up()) continue;
+    endpoints.push_back(replica.connection->session().endpoint());
   }
   fabric::wait_any(endpoints, std::min(slice, kRestSlice));
   for (Replica& replica : replicas_) {
@@ -174,10 +178,11 @@ Result<std::size_t> ReplicatedMirror::check(std::span<const MirrorEpoch> epochs)
   return staged;
 }
 
-/// Whether every replica that takes updates takes another.
-bool ReplicatedMirror::has_turn() const {
-  return std::all_of(replicas_.begin(), replicas_.end(), [](const Replica& replica) {
-    return !replica.live || replica.connection->session().in_flight() < client::kUpdatesMax;
+/// Whether every replica that takes updates takes so many more.
+bool ReplicatedMirror::has_turn(std::size_t updates) const {
+  return std::all_of(replicas_.begin(), replicas_.end(), [&](const Replica& replica) {
+    if (!replica.live) return true;
+    return replica.connection->session().in_flight() + updates <= client::kUpdatesMax;
   });
 }
 
@@ -213,22 +218,24 @@ Result<void> ReplicatedMirror::begin_gathered() {
   return posted.ok() ? Result<void>() : posted.error();
 }
 
-/// Waits until every replica that takes updates takes another, and there is room for the bytes that
-/// are sent from copies. A session that is silent goes down, and then no longer counts. Nothing may
-/// be called between this and post() that makes progress: a replica could come to take updates.
-/// Errors: Fenced.
-Result<ReplicatedMirror::Room> ReplicatedMirror::make_room(std::size_t staged) {
+/// Waits until every replica that takes updates takes so many more, and there is room for the bytes
+/// that are sent from copies. A session that is silent goes down, and then no longer counts.
+/// Nothing may be called between this and post() that makes progress: a replica could come to take
+/// updates. Errors: Fenced; QueueFull: see never_wait_for_room.
+Result<ReplicatedMirror::Room> ReplicatedMirror::make_room(std::size_t staged,
+                                                           std::size_t updates) {
   std::optional<Nanoseconds> since;
   for (;;) {
     if (auto why = trouble(); why && why->code == ErrorCode::Fenced) return *why;
     const bool any_live = std::any_of(replicas_.begin(), replicas_.end(),
                                       [](const Replica& replica) { return replica.live; });
     if (!any_live) return Room{};
-    if (has_turn()) {
+    if (has_turn(updates)) {
       if (staged == 0) return Room{nullptr, true};
       const auto room = staging_.take(begun_ + 1, staged);
       if (!room.empty()) return Room{room.data(), true};
     }
+    if (!waits_for_room_ || (deadline_ && deadline_->passed())) return no_room();
     if (!since) since = clock_.now();
     if (!progress()) rest(*since, kRestSlice);
   }
@@ -244,13 +251,15 @@ Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs,
 
 Result<MirrorTicket> ReplicatedMirror::begin_deep(const MirrorRange& range) {
   const MirrorEpoch epoch(&range, 1);
-  PERDURE_TRY_VOID(begin({&epoch, 1}));
+  PERDURE_TRY(staged, check({&epoch, 1}));
+  PERDURE_TRY_VOID(begin_gathered());
+  PERDURE_TRY(room, make_room(staged, 2));
+  PERDURE_TRY_VOID(post({&epoch, 1}, room));
   const auto flushed = local_.deep_flush({range.at, range.length});
   if (!flushed.ok() && flushed.code() != ErrorCode::Unsupported) {
     local_failure_ = flushed.error();
     return flushed.error();
   }
-  PERDURE_TRY_VOID(make_room(0));
   ++begun_;
   if (!flushed.ok()) local_not_deep_ = NotDeep{begun_, flushed.error()};
   for (Replica& replica : replicas_) send_deep(replica, range);
@@ -426,6 +435,7 @@ Result<MirrorTicket> ReplicatedMirror::write(std::span<const MirrorWriteEpoch> e
   PERDURE_TRY_VOID(begin_gathered());
   const Nanoseconds since = clock_.now();
   while (is_being_sent(views)) {
+    if (!waits_for_room_) return no_room();
     if (!progress()) rest(since, kRestSlice);
   }
   // From here to the end no page is copied to a replica: one that shows a later epoch and not an
@@ -462,8 +472,11 @@ Result<void> ReplicatedMirror::wait(const MirrorTicket& ticket, Nanoseconds time
   if (ticket.number > begun()) {
     return Error{ErrorCode::InvalidArgument, "the ticket is of another mirror"};
   }
-  PERDURE_TRY_VOID(begin_gathered());
   const Deadline deadline(clock_, timeout);
+  if (const auto sent = begin_gathered(); !sent.ok()) {
+    const bool full = sent.code() == ErrorCode::QueueFull;
+    return full ? Error{ErrorCode::TimedOut, sent.error().message} : sent.error();
+  }
   const Nanoseconds since = clock_.now();
   for (;;) {
     const bool came = progress();
@@ -508,6 +521,7 @@ Result<void> ReplicatedMirror::read(std::uint64_t at, std::span<std::byte> into,
   const Nanoseconds since = clock_.now();
   while (!into.empty()) {
     while (replica.live && replica.connection->session().in_flight() == client::kUpdatesMax) {
+      if (deadline_ && deadline_->passed()) return Error{ErrorCode::TimedOut, "nothing was read"};
       harvest(replica);
       rest(since, kRestSlice);
     }
@@ -518,7 +532,7 @@ Result<void> ReplicatedMirror::read(std::uint64_t at, std::span<std::byte> into,
     auto number = replica.connection->session().read(
         kDataAt + at, {landing_.data(), bytes, replica.connection->landing()});
     if (!number.ok()) return Error{ErrorCode::Disconnected, number.error().message};
-    if (auto came = replica.connection->await(*number); !came) {
+    if (auto came = replica.connection->await(*number, deadline_); !came) {
       lose(replica, came.error());
       return Error{ErrorCode::Disconnected, replica.down_reason->message};
     }
@@ -530,12 +544,20 @@ Result<void> ReplicatedMirror::read(std::uint64_t at, std::span<std::byte> into,
   return {};
 }
 
+void ReplicatedMirror::set_deadline(const Deadline& deadline) {
+  deadline_ = deadline;
+  for (Replica& replica : replicas_) {
+    if (replica.connection) replica.connection->session().set_deadline(deadline_);
+  }
+}
+
 Result<void> ReplicatedMirror::close(Nanoseconds timeout) {
   const Deadline deadline(clock_, timeout);
+  set_deadline(deadline);
+  waits_for_room_ = true;
   auto drained = wait({begun()}, timeout);
   for (Replica& replica : replicas_) {
     if (replica.state != MirrorReplicaState::InSync || !drained.ok()) continue;
-    replica.connection->session().set_deadline(deadline);
     (void)write_state(replica, true, true);
   }
   if (drained.ok() && in_sync() < quorum_) drained = *trouble();
@@ -569,7 +591,7 @@ MirrorStatus ReplicatedMirror::status() const {
     each.dirty_bytes = std::min(replica.dirty.count() * kPageBytes, bytes_);
     each.copied_bytes = replica.copied_bytes;
     each.returned = replica.returned;
-    if (replica.connection) {
+    if (replica.connection && replica.connection->session().up()) {
       const client::DurableSession& session = replica.connection->session();
       each.profile = session.connection().pool.profile;
       each.small_method = session.small_method().name;

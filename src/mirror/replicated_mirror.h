@@ -56,6 +56,13 @@ class ReplicatedMirror {
   ReplicatedMirror(const ReplicatedMirror&) = delete;
   ReplicatedMirror& operator=(const ReplicatedMirror&) = delete;
 
+  /// From now on what begins an update returns QueueFull, instead of waiting, while replicas take
+  /// nothing more: it was not begun, and what was gathered stays so.
+  void never_wait_for_room() { waits_for_room_ = false; }
+  /// Until when a call waits for a replica at most, besides what each says of itself. A clock that
+  /// is stopped ends it.
+  void set_deadline(const Deadline& deadline);
+
   // As in Mirror. What waits returns QuorumLost when nothing can come by itself.
   std::uint64_t bytes() const { return bytes_; }
   Result<MirrorTicket> begin(std::span<const MirrorEpoch> epochs);
@@ -174,13 +181,13 @@ class ReplicatedMirror {
   control::SessionRequest session_request() const;
 
   Result<std::size_t> check(std::span<const MirrorEpoch> epochs) const;
-  bool has_turn() const;
+  bool has_turn(std::size_t updates) const;
   /// For an update that is to be posted.
   struct Room {
     std::byte* to = nullptr;  // for the bytes that are sent from copies
     bool anybody = false;     // takes updates
   };
-  Result<Room> make_room(std::size_t staged);
+  Result<Room> make_room(std::size_t staged, std::size_t updates = 1);
   Result<MirrorTicket> post(std::span<const MirrorEpoch> epochs, const Room& room);
   void stage(std::span<const MirrorEpoch> epochs, std::byte* to);
   bool is_being_sent(std::span<const MirrorEpoch> epochs) const;
@@ -203,6 +210,7 @@ class ReplicatedMirror {
   bool begin_copying(Replica& replica);
   bool copy(Replica& replica);
   void finish(Replica& replica);
+  bool take_all_answers(Replica& replica);
   bool write_state(Replica& replica, bool complete, bool closed = false);
   void next_generation();
   void note_committed();
@@ -228,6 +236,8 @@ class ReplicatedMirror {
   bool generation_over_ = false;  // a replica of it was lost: the next has to be durable
   bool established_ = false;      // this writer's first generation was in sync
   bool may_copy_ = false;
+  bool waits_for_room_ = true;
+  std::optional<Deadline> deadline_;  // of each session
   std::uint64_t begun_ = 0;
   std::uint64_t committed_ = 0;
   std::vector<MirrorRange> gathered_;  // for update begun_ + 1

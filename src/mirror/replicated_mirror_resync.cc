@@ -17,6 +17,7 @@ namespace {
 
 // Of a session's requests, those that bring a replica on: the others are left to updates.
 constexpr std::size_t kBackgroundMax = 8;
+constexpr Nanoseconds kMarkSlice = std::chrono::milliseconds(1);
 constexpr std::uint64_t kDigestBytesEach = persist::kDigestPagesMax * persist::kDigestPageBytes;
 static_assert(persist::kDigestPageBytes == kPageBytes);
 
@@ -91,6 +92,7 @@ void ReplicatedMirror::adopt(std::size_t index, Result<std::unique_ptr<Connectio
     return;
   }
   replica.connection = std::move(*connection);
+  replica.connection->session().set_deadline(deadline_);
   const ReplicaStart& start = replica.connection->start();
   if (replica.connection->room() < bytes_) {
     return refuse(replica,
@@ -250,6 +252,21 @@ void ReplicatedMirror::finish(Replica& replica) {
   harvest(replica);
 }
 
+/// Waits until nothing is in flight there: the session keeps an answer until so many more updates
+/// were begun, and marks are some. False: the replica is lost.
+bool ReplicatedMirror::take_all_answers(Replica& replica) {
+  const Nanoseconds since = clock_.now();
+  while (replica.connection && !replica.flights.empty()) {
+    if (harvest(replica) || !replica.connection) continue;
+    if (deadline_ && deadline_->passed()) {
+      lose(replica, {ErrorCode::TimedOut, "there was no time left to mark it"});
+    } else {
+      rest(since, kMarkSlice);
+    }
+  }
+  return replica.connection != nullptr;
+}
+
 /// Behind everything that was begun there. False: the replica is lost, and its state may be the old
 /// one or this.
 bool ReplicatedMirror::write_state(Replica& replica, bool complete, bool closed) {
@@ -259,6 +276,7 @@ bool ReplicatedMirror::write_state(Replica& replica, bool complete, bool closed)
   state.complete = complete;
   state.closed = closed;
   if (!complete) state.generation = {};
+  if (!take_all_answers(replica)) return false;
   if (auto written = replica.connection->write_state(state); !written) {
     replica.on_medium.reset();
     lose(replica, written.error());

@@ -15,6 +15,7 @@
 
 #include "control/host_port.h"
 #include "opened_peer.h"
+#include "testing/process.h"
 #include "writer_setup.h"
 
 namespace perdure::server {
@@ -335,6 +336,61 @@ TEST_P(MirrorReconnectTest, AnEndWithoutTheQuorumTakesItsTimeAndNoMore) {
   EXPECT_TRUE(closed.code() == ErrorCode::QuorumLost || closed.code() == ErrorCode::TimedOut)
       << closed.error().message;
   EXPECT_TRUE(silent_->given_up());
+}
+
+// A replica that answers nothing, and has as much in flight as it takes, holds up nobody beyond his
+// time, nor the end.
+TEST_P(MirrorReconnectTest, AReplicaThatTakesNothingMoreHoldsNobodyBeyondHisTime) {
+  auto mirror = open_mirror(3);
+  ASSERT_TRUE(mirror.ok());
+  peers_[1].medium().hang(true);
+  for (std::uint64_t at = 0; at < 20; ++at) {
+    EXPECT_EQ(mirror->persist(at * 64, 64, milliseconds(1)).code(), ErrorCode::TimedOut);
+  }
+  EXPECT_EQ(mirror->persist(0, 32 * 1024, milliseconds(1)).code(), ErrorCode::TimedOut);
+  EXPECT_EQ(mirror->write_atomic(0, 1, milliseconds(1)).code(), ErrorCode::TimedOut);
+  EXPECT_EQ(mirror->deep_persist(0, 64, milliseconds(1)).code(), ErrorCode::TimedOut);
+  EXPECT_TRUE(mirror->flush(64, 64).ok());
+  // One who has no time of his own waits, and is let go by the end.
+  std::thread waits([&] { EXPECT_FALSE(mirror->flush(0, 32 * 1024).ok()); });
+  EXPECT_EQ(mirror->drain(milliseconds(1)).code(), ErrorCode::TimedOut);
+  EXPECT_EQ(mirror->close(milliseconds(100)).code(), ErrorCode::TimedOut);
+  waits.join();
+  peers_[1].medium().hang(false);
+}
+
+TEST_P(MirrorReconnectTest, WhoWaitsBesideALeaderKeepsHisTime) {
+  auto mirror = open_mirror(3);
+  ASSERT_TRUE(mirror.ok());
+  peers_[1].medium().hang(true);
+  std::atomic<bool> led_on{true};
+  std::thread leads([&] {
+    EXPECT_FALSE(mirror->persist(64, 64, kReconnectPatience).ok());
+    led_on = false;
+  });
+  const Deadline patience = Deadline::after(kReconnectPatience);
+  while (mirror->status().begun == 0 && !patience.passed()) std::this_thread::yield();
+  EXPECT_EQ(mirror->persist(128, 64, milliseconds(20)).code(), ErrorCode::TimedOut);
+  EXPECT_TRUE(led_on);
+  EXPECT_EQ(mirror->close(milliseconds(20)).code(), ErrorCode::TimedOut);
+  leads.join();  // it is told, long before its time
+  EXPECT_FALSE(patience.passed());
+  peers_[1].medium().hang(false);
+}
+
+// A replica is to be marked, because another was lost, and answers nothing.
+TEST_P(MirrorReconnectTest, TheEndDoesNotWaitForAMark) {
+  auto mirror = open_mirror(1);
+  ASSERT_TRUE(mirror.ok());
+  peers_[2].medium().hang(true);
+  peers_[1].end_sessions();
+  std::thread waits([&] { (void)mirror->persist(64, 64, kReconnectPatience); });
+  const Deadline patience = Deadline::after(kReconnectPatience);
+  test::pause_for(milliseconds(100));
+  (void)mirror->close(milliseconds(100));
+  EXPECT_FALSE(patience.passed());
+  waits.join();
+  peers_[2].medium().hang(false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Here, MirrorReconnectTest,
