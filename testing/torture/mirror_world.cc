@@ -2,12 +2,12 @@
 #include "testing/torture/mirror_world.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "pmem/pool_format.h"
+#include "testing/torture/draw_responder.h"
 
 namespace perdure::test {
 namespace {
@@ -21,28 +21,13 @@ constexpr std::uint64_t kPoolBytes = 256 * 1024;
 constexpr std::uint64_t kWordBytes = 8;
 constexpr int kOpenings = 3;
 
-ServerProfile draw_peer(Random& choices) {
-  using enum PersistenceDomain;
-  constexpr std::array kDomains = {Dmp, Dmp, Mhp, Wsp, Page};
-  constexpr std::array kTransports = {Transport::InfiniBand, Transport::Roce, Transport::Tcp};
-  ServerProfile profile;
-  profile.domain = kDomains[choices.below(kDomains.size())];
-  profile.transport = kTransports[choices.below(kTransports.size())];
-  profile.ddio = choices.chance(1, 3) ? Ddio::Off : Ddio::On;
-  profile.write_order = choices.chance(1, 3) ? WriteOrder::Ordered : WriteOrder::Unknown;
-  const bool can_keep = profile.domain == Wsp;
-  profile.receive_buffers =
-      can_keep && choices.chance(1, 2) ? ReceiveBuffers::Pm : ReceiveBuffers::Dram;
-  return profile;
-}
-
 }  // namespace
 
 MirrorWorld::MirrorWorld(const WorldOptions& options, const MirrorMachines& machines)
     : options_(machines), tell_(options.tell), random_(options.seed) {
   judge_.leave_out(options.laws_left_out);
   Random choices(options.seed + 1);
-  const ServerProfile profile = draw_peer(choices);
+  const ServerProfile profile = draw_responder(choices);
   const std::size_t replicas = 1 + choices.below(3);
   quorum_ = 1 + choices.below(replicas);
   measures_ = choices.chance(1, 4);

@@ -8,6 +8,7 @@
 #include "core/try.h"
 #include "pmem/lent_region.h"
 #include "pmem/pool_format.h"
+#include "testing/torture/draw_responder.h"
 
 namespace perdure::test {
 namespace {
@@ -18,32 +19,17 @@ constexpr std::uint64_t kRing = 16 * 1024;
 constexpr std::uint32_t kReplyBytes = 64;
 constexpr std::uint32_t kLargeReplyBytes = 12'000;  // two messages
 constexpr Nanoseconds kLease = std::chrono::seconds(1);
-constexpr persist::ReceiveQueue kQueue{32, 2048};
+constexpr persist::ReceiveQueue kRpcQueue{32, 2048};
 /// Each call that ends its server does so a few times before it is set aside.
 constexpr int kStartsMax = 100;
 constexpr int kEndingsMax = 40;
-
-ServerProfile draw_profile(Random& choices) {
-  using enum PersistenceDomain;
-  constexpr std::array kDomains = {Dmp, Dmp, Mhp, Wsp, Page};
-  constexpr std::array kTransports = {Transport::InfiniBand, Transport::Roce, Transport::Tcp};
-  ServerProfile profile;
-  profile.domain = kDomains[choices.below(kDomains.size())];
-  profile.transport = kTransports[choices.below(kTransports.size())];
-  profile.ddio = choices.chance(1, 2) ? Ddio::Off : Ddio::On;
-  profile.write_order = choices.chance(1, 2) ? WriteOrder::Ordered : WriteOrder::Unknown;
-  profile.dma_dirties = choices.chance(1, 2) ? DmaDirties::Yes : DmaDirties::No;
-  profile.capabilities.native_flush = profile.ddio == Ddio::Off && choices.chance(1, 2);
-  profile.receive_buffers = choices.chance(1, 3) ? ReceiveBuffers::Pm : ReceiveBuffers::Dram;
-  return profile;
-}
 
 rpc::PoolShape draw_shape(bool large_replies) {
   rpc::PoolShape shape;
   shape.clients = 4;
   shape.ring_bytes = kRing;
   shape.window_bytes =
-      pmem::kPoolDataOffset + rpc::kRingAt + kRing + server::persistent_buffer_bytes(kQueue);
+      pmem::kPoolDataOffset + rpc::kRingAt + kRing + server::persistent_buffer_bytes(kRpcQueue);
   shape.replies = 8;
   shape.reply_bytes_max = large_replies ? kLargeReplyBytes : kReplyBytes;
   shape.transaction_bytes = large_replies ? 128 * 1024 : 16 * 1024;
@@ -57,7 +43,7 @@ RpcWorld::RpcWorld(const WorldOptions& options, const RpcMachines& machines)
     : options_(machines), tell_(options.tell), random_(options.seed) {
   judge_.leave_out(options.laws_left_out);
   Random choices(options.seed + 1);
-  profile_ = draw_profile(choices);
+  profile_ = draw_responder(choices);
   const bool large_replies = choices.chance(1, 4);
   shape_ = draw_shape(large_replies);
   rules_.attempts_max = 1 + static_cast<std::uint32_t>(choices.below(3));
@@ -116,7 +102,7 @@ rpc::RpcHostOptions RpcWorld::host_options() {
   options.quick_handlers = quick_;
   options.service.threads = false;
   options.service.clock = &world_.clock();
-  options.service.queue = kQueue;
+  options.service.queue = kRpcQueue;
   options.service.secrets = [this] { return world_.random().next() | 1; };
   options.service.settings.ddio = profile_.ddio;
   options.service.settings.write_order = profile_.write_order;
