@@ -180,6 +180,8 @@ class Cut {
   Result<void> repair_one() {
     cut_.recovered = options_.records;
     PERDURE_TRY_VOID(rack_.servers()[victim_]->start_again());
+    // When everything was committed before the cut nobody has found it to be down yet.
+    PERDURE_TRY_VOID(rack_.log().poll());
     for (const RepairReport& report : rack_.log().repair()) {
       cut_.found = report.found;
       if (!report.repaired) return Error{ErrorCode::Corrupt, report.error};

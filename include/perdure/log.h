@@ -254,6 +254,7 @@ class Log {
 
   /// Tries to bring every replica that is down back to equal, until `timeout` is over. Appending
   /// pauses meanwhile. One report for each that was down; why one is still down is in its report.
+  /// One that nobody has found to be down yet is left out: poll() looks.
   /// Errors: InvalidArgument (a log that refuses every call).
   Result<std::vector<RepairReport>> repair(
       std::chrono::milliseconds timeout = std::chrono::hours(24));

@@ -21,9 +21,6 @@ constexpr int kKeptReconnects = 2;  // of reconnect
 
 std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
   const Deadline deadline(clock_, timeout);
-  // Of a replica that nobody has sent to since nothing may be known yet.
-  look_at_connections(Nanoseconds{0});
-  pump();
   std::vector<RepairReport> reports;
   // A source that turns out to be damaged goes down in the course of it, and gets its turn.
   for (std::size_t round = 0; round < 2; ++round) {

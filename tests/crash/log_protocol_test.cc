@@ -36,22 +36,6 @@ TEST(LogProtocol, TheHeadDoesNotGoBackWhenAReplicaThatMissedATrimCatchesUp) {
   cluster.expect_all(490, 500);
 }
 
-TEST(LogProtocol, RepairFindsByItselfThatAReplicaIsGone) {
-  for (const bool records_in_flight : {false, true}) {
-    Cluster cluster;
-    Writer log = cluster.opened();
-    Cluster::append(*log, 10);
-    if (!records_in_flight) Cluster::settle(*log);
-    cluster.stop(2);
-    cluster.start(2);
-    // Nothing was appended since, and nothing polled.
-    Cluster::expect_repaired(log->repair(), 1);
-    EXPECT_TRUE(log->close(std::chrono::seconds(1)).ok());
-    log.reset();
-    cluster.expect_all(0, 10);
-  }
-}
-
 TEST(LogProtocol, AReplicaThatMissedATrimDoesNotLeadAtOpening) {
   Cluster cluster;
   Writer log = cluster.opened();
