@@ -311,7 +311,7 @@ class RpcClient {
   /// or one is set aside; nothing was
   ///            begun: call again, or wait for an earlier one), InvalidArgument (the payload is too
   ///            large), Fenced, NotFound (it expired). Waits up to `server_timeout` while too much
-  ///            is in flight.
+  ///            is in flight, and as long again if it comes back to the server meanwhile.
   /// Durability none yet: wait for a level.
   Result<RpcHandle> call(std::uint32_t operation, std::span<const std::byte> payload,
                          std::uint64_t order_key = 0);

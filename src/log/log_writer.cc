@@ -96,9 +96,9 @@ class LogWriter::State {
         level_(std::min(how.level, Level::Durable)),
         spin_(bounded(how.spin)),
         reconnects_(how.reconnect > std::chrono::milliseconds(0)),
-        long_look_within_(options.own_thread
-                              ? std::min<Nanoseconds>(how.replica_timeout, log::kLongLookOfThread)
-                              : Nanoseconds(how.replica_timeout)),
+        long_look_within_(options.own_thread ? std::min<Nanoseconds>(bounded(how.replica_timeout),
+                                                                     log::kLongLookOfThread)
+                                             : Nanoseconds(bounded(how.replica_timeout))),
         event_(event),
         log_(std::move(log)) {}
   ~State() {

@@ -684,6 +684,26 @@ TEST_P(LogWriterTest, WhoWantsToSpinForEverMay) {
   EXPECT_TRUE(ticket.ok()) << ticket.error().message;
 }
 
+// Receive: a time that is longer than any of the machine's.
+TEST_P(LogWriterTest, WhoHasAllTheTimeForReplicasGetsThemBack) {
+  LogOptions options = peers_.options();
+  options.replica_timeout = std::chrono::milliseconds::max();
+  options.reconnect = std::chrono::milliseconds(5);
+  LogWriter writer = open(options);
+  ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
+  peers_[1].end_sessions();
+  const auto is_up = [&] {
+    bool up = false;
+    EXPECT_TRUE(writer.with_log([&](Log& log) { up = log.status().replicas[1].up; }).ok());
+    return up;
+  };
+  const Deadline patience = Deadline::after(kLong);
+  while (is_up() && !patience.passed()) (void)writer.poll();
+  EXPECT_FALSE(is_up());
+  while (!is_up() && !patience.passed()) (void)writer.poll();
+  EXPECT_TRUE(is_up());
+}
+
 // However it was given, in pieces or whole, the same is read back.
 TEST_P(LogWriterTest, RecordsOfPiecesAreReadBack) {
   LogWriter writer = open();

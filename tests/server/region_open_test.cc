@@ -221,9 +221,15 @@ TEST_P(RegionOpen, AReplicaThatWasDownIsNotWhole) {
     auto region = Region::open(two_of_three);
     ASSERT_TRUE(region.ok()) << region.error().message;
     write(*region, 0, "first");
-    while (region->status().replicas[1].resolved == 0) ASSERT_TRUE(region->poll().ok());
+    const Deadline patience = Deadline::after(kPatience);
+    while (region->status().replicas[1].resolved == 0 && !patience.passed()) {
+      ASSERT_TRUE(region->poll().ok());
+    }
     peers_[1]->end_sessions();
-    while (region->status().replicas[1].up) ASSERT_TRUE(region->poll().ok());
+    while (region->status().replicas[1].up && !patience.passed()) {
+      ASSERT_TRUE(region->poll().ok());
+    }
+    EXPECT_FALSE(region->status().replicas[1].up);
     EXPECT_TRUE(region->status().may_differ);
     EXPECT_FALSE(region->status().replicas[1].down_reason.empty());
     write(*region, 0, "other");
@@ -269,7 +275,9 @@ TEST_P(RegionOpen, WhoWasTakenOverIsFenced) {
   ASSERT_TRUE(second.ok()) << second.error().message;
   EXPECT_TRUE(second->status().may_differ);  // the first had not closed
   Result<void> polled;
-  while (polled.ok()) polled = first->poll();
+  const Deadline patience = Deadline::after(kPatience);
+  while (polled.ok() && !patience.passed()) polled = first->poll();
+  ASSERT_FALSE(polled.ok());
   EXPECT_EQ(polled.code(), ErrorCode::Fenced) << polled.error().message;
   EXPECT_EQ(first->write(0, std::as_bytes(std::span("no"))).code(), ErrorCode::Fenced);
   write(*second, 0, "ours");
