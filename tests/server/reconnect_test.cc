@@ -351,7 +351,7 @@ TEST_P(MirrorReconnectTest, AReplicaThatTakesNothingMoreHoldsNobodyBeyondHisTime
   EXPECT_EQ(mirror->write_atomic(0, 1, milliseconds(1)).code(), ErrorCode::TimedOut);
   EXPECT_EQ(mirror->deep_persist(0, 64, milliseconds(1)).code(), ErrorCode::TimedOut);
   EXPECT_TRUE(mirror->flush(64, 64).ok());
-  // One who has no time of his own waits, and is let go by the end.
+  // One who has no time of his own waits, and the end lets him go.
   std::thread waits([&] { EXPECT_FALSE(mirror->flush(0, 32 * 1024).ok()); });
   EXPECT_EQ(mirror->drain(milliseconds(1)).code(), ErrorCode::TimedOut);
   EXPECT_EQ(mirror->close(milliseconds(100)).code(), ErrorCode::TimedOut);
