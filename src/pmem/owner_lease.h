@@ -10,9 +10,10 @@
 //   20       4     zero
 //   24       40    boot id    of the owner's kernel (/proc/sys/kernel/random/boot_id), as text
 //   64       128   owner      for people
-//   192      8     place      of the device (Options::place), as that kernel numbers it; 0: not
-//   said 200      52    zero 252      4     checksum   CRC32C of the 252 bytes before it 256      8
-//   claim      0: nobody's; else tag (high half), thread of the owner (low half).
+//   192      8     place      Options::place, as that kernel numbers the device; 0: not said
+//   200      52    zero
+//   252      4     checksum   CRC32C of the 252 bytes before it
+//   256      8     claim      0: nobody's; else tag (high half), thread of the owner (low half).
 //                             The tag's lowest bit, 1 in the description, changes with each beat
 //   264      56    zero
 //   320      8     beat       counts up twice a second for as long as it is held
