@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/bytes.h"
+#include "core/unordered_reads.h"
 #include "pmem/lent_region.h"
 #include "pmem/mapped_region.h"
 #include "pmem/sticky_region.h"
@@ -235,10 +236,12 @@ TEST_F(OwnerLeaseTest, InACopyOfItsDeviceAnOwnerHasNothing) {
   auto copied = MappedRegion::create(directory_.file("copy"), 1 << 16, {});
   ASSERT_TRUE(copied.ok());
   const auto copy = [&] {
+    const UnorderedReads of_what_its_owner_beats;
     std::ranges::copy(mapped->bytes().subspan(kAt, kOwnerLeaseBytes),
                       (*copied)->bytes().begin() + kAt);
   };
   const auto seen = [&](std::uint64_t place) {
+    const UnorderedReads of_what_its_owner_beats;
     return look_at_lease((*copied)->bytes().subspan(kAt, kOwnerLeaseBytes), "this boot", place)
         .state;
   };
