@@ -521,7 +521,7 @@ Result<void> ReplicatedMirror::read(std::uint64_t at, std::span<std::byte> into,
   const Nanoseconds since = clock_.now();
   while (!into.empty()) {
     while (replica.live && replica.connection->session().in_flight() == client::kUpdatesMax) {
-      if (deadline_ && deadline_->passed()) return Error{ErrorCode::TimedOut, "nothing was read"};
+      if (deadline_ && deadline_->passed()) return Error{ErrorCode::Disconnected, "it is closed"};
       harvest(replica);
       rest(since, kRestSlice);
     }
