@@ -56,6 +56,20 @@ Error errno_of(const std::string& what) {
                fmt::format("{}: {}", what, std::generic_category().message(errno))};
 }
 
+/// Whether each thread of a process is stopped or has ended.
+bool stands_still(pid_t process) {
+  std::error_code failed;
+  std::filesystem::directory_iterator each(fmt::format("/proc/{}/task", process), failed);
+  for (const std::filesystem::directory_iterator end; !failed && each != end;
+       each.increment(failed)) {
+    const std::string text = read_text(each->path().string() + "/stat");
+    // The name in parentheses may hold anything; the state follows it (proc(5)).
+    const std::size_t state = text.rfind(')') + 2;
+    if (state >= text.size() || (text[state] != 'T' && text[state] != 'Z')) return false;
+  }
+  return !failed;
+}
+
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
@@ -173,7 +187,11 @@ void ChildProcess::kill() {
 }
 
 void ChildProcess::signal(int number) const {
-  if (pid_ != 0) ::kill(pid_, number);
+  if (pid_ == 0) return;
+  ::kill(pid_, number);
+  if (number != SIGSTOP) return;
+  const Deadline patience = Deadline::after(std::chrono::seconds(30));
+  while (!stands_still(pid_) && !patience.passed()) ::usleep(100);
 }
 
 Result<void> ChildProcess::stop(Nanoseconds within) {

@@ -77,7 +77,8 @@ class ChildProcess {
   /// SIGTERM. Errors: TimedOut (it was then killed), SystemError (it ended with another status
   /// than 0).
   Result<void> stop(Nanoseconds within);
-  /// Nothing happens when it has ended.
+  /// Nothing happens when it has ended. SIGSTOP: returns when all its threads stand still, at most
+  /// 30 s later; until a thread has seen the signal it goes on.
   void signal(int number) const;
 
  private:

@@ -251,9 +251,9 @@ class Mirror {
 
   MirrorStatus status() const;
 
-  /// Drains, and notes at the replicas that it ended well. Whoever waits meanwhile is told
-  /// InvalidArgument: what he had begun is drained, too. Errors: TimedOut, QuorumLost, Fenced: it
-  /// is closed, and the last of it may not be everywhere.
+  /// Drains, and notes at the replicas that it ended well. Whoever waits meanwhile is told that it
+  /// is closed; what he had begun is drained, too. Errors: TimedOut, QuorumLost, Fenced: it is
+  /// closed, and the last of it may not be everywhere.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:

@@ -4,12 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 
-#include "core/clock.h"
 #include "daemon_process.h"
 
 namespace perdure::server {
@@ -24,13 +21,8 @@ class KilledPeer {
   /// Of the files of its pools.
   const TestDirectory& pools() const { return pools_; }
 
-  /// It does nothing any more, and nobody has noticed. A thread goes on until it has seen the
-  /// signal.
-  void stop() {
-    daemon_->send(SIGSTOP);
-    const Deadline patience = Deadline::after(std::chrono::seconds(30));
-    while (!all_threads_stopped()) ASSERT_FALSE(patience.passed()) << address_;
-  }
+  /// It does nothing any more, and nobody has noticed.
+  void stop() { daemon_->send(SIGSTOP); }
   /// As kill -9 or a crash of the program does it: nothing is said to anybody.
   void kill() {
     daemon_->send(SIGKILL);
@@ -43,18 +35,6 @@ class KilledPeer {
   }
 
  private:
-  bool all_threads_stopped() const {
-    const std::string tasks = "/proc/" + std::to_string(daemon_->pid()) + "/task";
-    for (const auto& task : std::filesystem::directory_iterator(tasks)) {
-      std::ifstream file(task.path() / "stat");
-      std::string line;
-      std::getline(file, line);
-      const std::size_t name_end = line.rfind(')');
-      if (name_end == std::string::npos || line.compare(name_end + 2, 1, "T") != 0) return false;
-    }
-    return true;
-  }
-
   TestDirectory pools_;
   std::unique_ptr<DaemonProcess> daemon_;
   std::string address_;
