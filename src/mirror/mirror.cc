@@ -92,9 +92,7 @@ class Mirror::State {
   /// What `use` does with the mirror, with nobody else in it.
   template <typename Use>
   auto with(const Use& use) {
-    wanting_.fetch_add(1, std::memory_order_relaxed);
-    const MutexLock lock(mutex_);
-    wanting_.fetch_sub(1, std::memory_order_relaxed);
+    const Turn turn(*this);
     auto result = use(*core_);
     notice();
     return result;
@@ -102,9 +100,7 @@ class Mirror::State {
   /// The same with what begins an update, once replicas take it.
   template <typename Begin>
   Result<MirrorTicket> begin(const Begin& begin) {
-    wanting_.fetch_add(1, std::memory_order_relaxed);
-    const MutexLock lock(mutex_);
-    wanting_.fetch_sub(1, std::memory_order_relaxed);
+    const Turn turn(*this);
     std::optional<Deadline> none;
     auto begun = when_there_is_room(std::nullopt, none, [&] { return begin(*core_); });
     notice();
@@ -148,12 +144,16 @@ class Mirror::State {
   }
 
  private:
-  /// mutex_, for a condition variable.
-  class Turn {
+  /// Holds mutex_ for a scope, and waits on a condition variable with it.
+  class PERDURE_SCOPED_CAPABILITY Turn {
    public:
-    explicit Turn(State& of) : of_(of) {}
-    void lock() PERDURE_ACQUIRE(of_.mutex_) { of_.lock_in_turn(); }
-    void unlock() PERDURE_RELEASE(of_.mutex_) { of_.mutex_.unlock(); }
+    explicit Turn(State& of) PERDURE_ACQUIRE(of.mutex_) : of_(of) { of_.lock_in_turn(); }
+    ~Turn() PERDURE_RELEASE() { of_.mutex_.unlock(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    void lock() PERDURE_ACQUIRE() { of_.lock_in_turn(); }
+    void unlock() PERDURE_RELEASE() { of_.mutex_.unlock(); }
 
    private:
     State& of_;
@@ -180,9 +180,7 @@ class Mirror::State {
   template <typename Begin, typename Reached>
   Result<void> until(std::chrono::milliseconds timeout, const Begin& begin,
                      const Reached& reached) {
-    wanting_.fetch_add(1, std::memory_order_relaxed);
-    MutexLock lock(mutex_);
-    wanting_.fetch_sub(1, std::memory_order_relaxed);
+    Turn turn(*this);
     // Most is durable before anybody has looked at the clock: the time-out begins with that look.
     std::optional<Deadline> deadline;
     PERDURE_TRY_VOID(when_there_is_room(bounded(timeout), deadline, [&] { return begin(*core_); }));
@@ -199,7 +197,6 @@ class Mirror::State {
       }
       if (!deadline) deadline.emplace(Clock::monotonic(), bounded(timeout));
       ++waiting_;
-      Turn turn(*this);
       changed_.wait_for(turn, std::min<Nanoseconds>(deadline->left(), kIdleLook));
       --waiting_;
     }

@@ -111,6 +111,8 @@ class ReplicatedMirror {
   void bring_back(const std::optional<Deadline>& until = std::nullopt);
 
  private:
+  static constexpr Nanoseconds kRestSlice = std::chrono::milliseconds(10);
+
   struct Flight {
     enum class Kind { Update, Word, Deep, Copy, Digests } kind = Kind::Update;
     std::uint64_t number = 0;            // of the session
