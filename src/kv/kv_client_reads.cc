@@ -30,21 +30,23 @@ Error wrong_checksum() {
 }  // namespace
 
 Result<std::vector<std::byte>> KvClient::State::ask(KvQuery query,
-                                                    std::span<const std::byte> payload) {
-  return rpc.query(static_cast<std::uint32_t>(query), payload, true, timeout);
+                                                    std::span<const std::byte> payload,
+                                                    const Deadline& deadline) {
+  return rpc.query(static_cast<std::uint32_t>(query), payload, true,
+                   std::chrono::ceil<std::chrono::milliseconds>(deadline.left()));
 }
 
 /// The rest of a value of which the beginning is there. Nothing: it has changed.
 Result<KvClient::Value> KvClient::State::rest_of(std::string_view key, std::uint64_t version,
                                                  std::uint32_t crc, std::vector<std::byte> value,
-                                                 std::size_t bytes) {
+                                                 std::size_t bytes, const Deadline& deadline) {
   value.reserve(bytes);
   while (value.size() < bytes) {
     std::vector<std::byte> question;
     kv::append(question, version);
     kv::append(question, static_cast<std::uint32_t>(value.size()));
     kv::append_key(question, key);
-    PERDURE_TRY(answer, ask(KvQuery::Piece, question));
+    PERDURE_TRY(answer, ask(KvQuery::Piece, question, deadline));
     KvBytes read(answer);
     const auto presence = read.take<KvPresence>();
     if (presence == KvPresence::Absent) return Value{};
@@ -60,7 +62,8 @@ Result<KvClient::Value> KvClient::State::rest_of(std::string_view key, std::uint
 /// Reads the first of these keys, as many as one answer takes; returns how many. 0: the first has
 /// changed while it was read.
 Result<std::size_t> KvClient::State::read_some(std::span<const std::string_view> keys,
-                                               std::vector<Value>& values) {
+                                               std::vector<Value>& values,
+                                               const Deadline& deadline) {
   std::vector<std::byte> question;
   std::size_t asked_for = 0;
   for (const std::string_view key : keys) {
@@ -68,7 +71,7 @@ Result<std::size_t> KvClient::State::read_some(std::span<const std::string_view>
     kv::append_key(question, key);
     ++asked_for;
   }
-  PERDURE_TRY(answer, ask(KvQuery::Read, question));
+  PERDURE_TRY(answer, ask(KvQuery::Read, question, deadline));
   KvBytes read(answer);
   std::size_t got = 0;
   for (; got < asked_for && !read.empty(); ++got) {
@@ -86,7 +89,7 @@ Result<std::size_t> KvClient::State::read_some(std::span<const std::string_view>
     const auto part = read.take(shown);
     if (!part || shown > *bytes) return nonsense_answer();
     std::vector<std::byte> value(part->begin(), part->end());
-    PERDURE_TRY(whole, rest_of(keys[got], *version, *crc, std::move(value), *bytes));
+    PERDURE_TRY(whole, rest_of(keys[got], *version, *crc, std::move(value), *bytes, deadline));
     if (!whole) return got;
     values.push_back(std::move(whole));
   }
@@ -94,7 +97,8 @@ Result<std::size_t> KvClient::State::read_some(std::span<const std::string_view>
   return got;
 }
 
-Result<std::vector<KvClient::Value>> KvClient::get(std::span<const std::string_view> keys) {
+Result<std::vector<KvClient::Value>> KvClient::State::read(std::span<const std::string_view> keys,
+                                                           const Deadline& deadline) {
   std::vector<Value> values;
   values.reserve(keys.size());
   int again = 0;
@@ -107,7 +111,7 @@ Result<std::vector<KvClient::Value>> KvClient::get(std::span<const std::string_v
     const auto too_long = std::find_if(
         next.begin(), next.end(), [](std::string_view key) { return key.size() > kKvKeyBytesMax; });
     next = next.first(static_cast<std::size_t>(too_long - next.begin()));
-    PERDURE_TRY(got, state_->read_some(next, values));
+    PERDURE_TRY(got, read_some(next, values, deadline));
     if (got != 0) {
       again = 0;
     } else if (++again == kReadsAgain) {
@@ -115,6 +119,10 @@ Result<std::vector<KvClient::Value>> KvClient::get(std::span<const std::string_v
     }
   }
   return values;
+}
+
+Result<std::vector<KvClient::Value>> KvClient::get(std::span<const std::string_view> keys) {
+  return state_->read(keys, state_->its_deadline());
 }
 
 Result<KvClient::Value> KvClient::get(std::string_view key) {
@@ -126,7 +134,7 @@ Result<KvKeys> KvClient::walk(std::uint64_t cursor, std::uint32_t slots) {
   std::vector<std::byte> question;
   kv::append(question, cursor);
   kv::append(question, std::max<std::uint32_t>(slots, 1));
-  PERDURE_TRY(answer, state_->ask(KvQuery::Walk, question));
+  PERDURE_TRY(answer, state_->ask(KvQuery::Walk, question, state_->its_deadline()));
   KvBytes read(answer);
   KvKeys keys;
   const auto next = read.take<std::uint64_t>();
@@ -142,6 +150,7 @@ Result<KvKeys> KvClient::walk(std::uint64_t cursor, std::uint32_t slots) {
 
 Result<std::vector<KvEntry>> KvClient::range(std::string_view key, std::size_t limit,
                                              bool with_values, bool behind) {
+  const Deadline deadline = state_->its_deadline();
   std::vector<KvEntry> entries;
   std::string from(key.substr(0, kKvKeyBytesMax));
   behind = behind || key.size() > kKvKeyBytesMax;
@@ -151,7 +160,7 @@ Result<std::vector<KvEntry>> KvClient::range(std::string_view key, std::size_t l
     kv::append(question, static_cast<std::uint32_t>(left));
     kv::append(question, (behind ? kv::kBehindKey : 0) | (with_values ? kv::kWithValues : 0));
     kv::append_key(question, from);
-    PERDURE_TRY(answer, state_->ask(KvQuery::Range, question));
+    PERDURE_TRY(answer, state_->ask(KvQuery::Range, question, deadline));
     KvBytes read(answer);
     const auto goes_on = read.take<std::uint32_t>();
     if (!goes_on) return nonsense_answer();
@@ -175,9 +184,10 @@ Result<std::vector<KvEntry>> KvClient::range(std::string_view key, std::size_t l
         if (record_crc(entry.key, *value) != *crc) return wrong_checksum();
         entry.value.assign(value->begin(), value->end());
       } else if (with_values) {
-        PERDURE_TRY(value, get(entry.key));
-        if (!value) continue;  // it was erased meanwhile
-        entry.value = std::move(*value);
+        const std::string_view name_of_value = entry.key;
+        PERDURE_TRY(values, state_->read({&name_of_value, 1}, deadline));
+        if (!values.front()) continue;  // it was erased meanwhile
+        entry.value = std::move(*values.front());
         entry.value_bytes = static_cast<std::uint32_t>(entry.value.size());
       }
       entries.push_back(std::move(entry));
@@ -189,7 +199,7 @@ Result<std::vector<KvEntry>> KvClient::range(std::string_view key, std::size_t l
 }
 
 Result<KvInfo> KvClient::info() {
-  PERDURE_TRY(answer, state_->ask(KvQuery::Info, {}));
+  PERDURE_TRY(answer, state_->ask(KvQuery::Info, {}, state_->its_deadline()));
   KvBytes read(answer);
   const auto numbers = read.take<kv::KvNumbers>();
   if (!numbers || numbers->block_bytes < kv::kBlockBytesMin ||

@@ -4,6 +4,8 @@
 
 #include <perdure/kv.h>
 
+#include "core/bounded_time.h"
+#include "core/clock.h"
 #include "kv/kv_calls.h"
 
 #include <chrono>
@@ -31,10 +33,15 @@ class KvClient::State {
   Result<bool> use_room(std::uint64_t blocks);
   void give_back(std::uint64_t blocks);
 
-  Result<std::vector<std::byte>> ask(kv::KvQuery query, std::span<const std::byte> payload);
+  /// Of an operation that begins now, however many questions it takes.
+  Deadline its_deadline() const { return Deadline::after(bounded(timeout)); }
+  Result<std::vector<std::byte>> ask(kv::KvQuery query, std::span<const std::byte> payload,
+                                     const Deadline& deadline);
   Result<Value> rest_of(std::string_view key, std::uint64_t version, std::uint32_t crc,
-                        std::vector<std::byte> value, std::size_t bytes);
-  Result<std::size_t> read_some(std::span<const std::string_view> keys, std::vector<Value>& values);
+                        std::vector<std::byte> value, std::size_t bytes, const Deadline& deadline);
+  Result<std::size_t> read_some(std::span<const std::string_view> keys, std::vector<Value>& values,
+                                const Deadline& deadline);
+  Result<std::vector<Value>> read(std::span<const std::string_view> keys, const Deadline& deadline);
 
   RpcClient rpc;
   const std::chrono::milliseconds timeout;

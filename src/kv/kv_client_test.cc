@@ -9,7 +9,10 @@
 #include <set>
 #include <string>
 
+#include "core/bytes.h"
 #include "core/random.h"
+#include "kv/kv_calls.h"
+#include "testing/process.h"
 #include "testing/temporary_directory.h"
 
 namespace perdure {
@@ -257,6 +260,58 @@ TEST_F(KvClientTest, AFullStoreSaysSoAndLosesNothing) {
   std::vector<std::string_view> some(stored.begin(), std::next(stored.begin(), 10));
   EXPECT_EQ(*first.erase(some), 10u);
   set(second, "again", std::string(2000, 'g'));
+}
+
+/// A server of which one range has no end, and each answer takes a while.
+RpcServerOptions endless(const std::string& pool, std::chrono::milliseconds each) {
+  RpcServerOptions options;
+  options.pool = pool;
+  options.listen = options.data_listen = "127.0.0.1:0";
+  options.declared = PersistenceDomain::Wsp;
+  const auto put = [](std::span<std::byte> reply, std::span<const std::byte> bytes) {
+    std::copy(bytes.begin(), bytes.end(), reply.begin());
+    return bytes.size();
+  };
+  options.queries[static_cast<std::uint32_t>(kv::KvQuery::Info)] =
+      [put](std::span<const std::byte>, const RpcData&,
+            std::span<std::byte> reply) -> Result<std::size_t> {
+    kv::KvNumbers numbers;
+    numbers.block_bytes = 4096;
+    numbers.value_bytes_max = 1000;
+    return put(reply, bytes_of(numbers));
+  };
+  options.queries[static_cast<std::uint32_t>(kv::KvQuery::Range)] =
+      [put, each](std::span<const std::byte>, const RpcData&,
+                  std::span<std::byte> reply) -> Result<std::size_t> {
+    test::pause_for(each);
+    std::vector<std::byte> answer;
+    kv::append(answer, std::uint32_t{1});  // more
+    kv::append(answer, std::uint16_t{1});
+    kv::append(answer, static_cast<std::uint16_t>(kv::KvPresence::Part));
+    kv::append(answer, std::uint32_t{0});
+    kv::append(answer, std::uint32_t{0});
+    kv::append_text(answer, "k");
+    return put(reply, answer);
+  };
+  return options;
+}
+
+// Each answer comes in time, all of them do not.
+TEST_F(KvClientTest, AnOperationHasItsTimeHoweverManyQuestionsItTakes) {
+  const auto server =
+      RpcServer::open(endless(directory_.path() + "/endless.pool", std::chrono::milliseconds(200)));
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  KvClientOptions options;
+  options.rpc.server = server->address();
+  options.rpc.name = "patient";
+  options.rpc.transport = Transport::Tcp;
+  options.rpc.measure_costs = false;
+  options.timeout = std::chrono::seconds(2);
+  auto client = KvClient::open(options);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto read = client->range("", 30, false);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.code(), ErrorCode::TimedOut) << read.error().message;
 }
 
 TEST_F(KvClientTest, RefusesWhatMakesNoStore) {

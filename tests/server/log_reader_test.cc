@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "killed_peer.h"
 
 namespace perdure::server {

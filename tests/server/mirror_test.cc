@@ -18,6 +18,7 @@
 
 #include "client/dial.h"
 #include "client/remote_bytes.h"
+#include "core/clock.h"
 #include "killed_peer.h"
 #include "mirror/mirror_survey.h"
 

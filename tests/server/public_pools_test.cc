@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "killed_peer.h"
 #include "log/log_format.h"

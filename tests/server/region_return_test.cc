@@ -4,10 +4,12 @@
 #include <perdure/pool.h>
 #include <perdure/region.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "killed_peer.h"
 
 namespace perdure::server {

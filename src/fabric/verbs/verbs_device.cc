@@ -13,6 +13,7 @@ namespace perdure::fabric::verbs {
 namespace {
 
 constexpr int kBacklog = 128;
+constexpr Nanoseconds kResolveWithin = std::chrono::hours(1);  // librdmacm takes an int
 
 /// On an id that is not connected yet. An RNIC that does not know of it has its time-out from
 /// elsewhere: others than RoCE.
@@ -305,8 +306,9 @@ Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& addres
   // From this RNIC's own address: the memory is registered with it.
   SocketAddress local = domain->rnic->address();
   const bool same_family = local.storage.ss_family == remote.storage.ss_family;
+  const auto left = std::min<Nanoseconds>(deadline.left(), kResolveWithin);
   const int patience_ms =
-      static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count());
+      static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
   if (::rdma_resolve_addr(id.get(),
                           same_family ? reinterpret_cast<sockaddr*>(&local.storage) : nullptr,
                           reinterpret_cast<sockaddr*>(&remote.storage), patience_ms) != 0) {
