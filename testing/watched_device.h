@@ -25,6 +25,7 @@ struct Watch {
   std::vector<std::string> too_early;  // deregistered with requests posted: what, and how many
   std::vector<std::string> ended;      // in order: "connection", "64 B"
   std::size_t registered = 0;          // so many times
+  std::uint64_t carried_bytes = 0;     // to peers, by WRITEs and messages of all connections
   bool refuses_to_sever = false;       // as an RNIC that does not destroy a queue pair
 };
 
@@ -89,6 +90,7 @@ class WatchedEndpoint final : public fabric::Endpoint {
     auto taken = inner_->post(own);
     const std::size_t count = taken.ok() ? *taken : 0;
     for (std::size_t i = 0; i < count; ++i) {
+      if (own[i].opcode < fabric::Opcode::Read) watch_->carried_bytes += total_length(own[i]);
       name(named[i], 1);
       sends_.push_back(std::move(named[i]));
     }
