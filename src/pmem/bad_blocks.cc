@@ -73,13 +73,6 @@ void find_bad_drives(const fs::path& at, std::vector<fs::path>& seen,
   }
 }
 
-/// Whether its bytes are in the realtime section of an xfs: ioctl_xfs_fsgetxattr(2).
-bool is_realtime(const File& file) {
-  fsxattr attributes{};
-  return ::ioctl(file.descriptor(), FS_IOC_FSGETXATTR, &attributes) == 0 &&
-         (attributes.fsx_xflags & FS_XFLAG_REALTIME) != 0;
-}
-
 }  // namespace
 
 std::vector<Range> parse_bad_blocks(const std::string& text) {
@@ -154,10 +147,25 @@ std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root) {
   return {};
 }
 
-std::optional<dev_t> device_of_bytes(dev_t own, bool realtime, const std::string& mount_options,
-                                     const std::string& root) {
-  if (!realtime) return own;
+std::optional<std::uint32_t> extended_flags(const File& file) {
+  fsxattr attributes{};
+  if (::ioctl(file.descriptor(), FS_IOC_FSGETXATTR, &attributes) != 0) return std::nullopt;
+  return attributes.fsx_xflags;
+}
+
+DataSection data_section(std::optional<std::uint32_t> flags) {
+  if (!flags) return DataSection::NotKnown;
+  return (*flags & FS_XFLAG_REALTIME) != 0 ? DataSection::Realtime : DataSection::Main;
+}
+
+std::optional<dev_t> device_of_bytes(dev_t own, DataSection section,
+                                     const std::string& mount_options, const std::string& root) {
   const std::string path = option_value(mount_options, "rtdev=");
+  switch (section) {
+    case DataSection::Main: return own;
+    case DataSection::NotKnown: return path.empty() ? std::optional(own) : std::nullopt;
+    case DataSection::Realtime: break;
+  }
   return path.empty() ? std::nullopt : block_device_at(root + path);
 }
 
@@ -165,13 +173,14 @@ Result<std::vector<Range>> bad_blocks_of(const File& file, const std::string& ro
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0) return errno_error(file.path(), errno);
   if (file.is_device()) return bad_of_dax_device(status.st_rdev, root);
-  const auto device =
-      device_of_bytes(status.st_dev, is_realtime(file), mount_of(file.descriptor()).options, root);
+  const auto device = device_of_bytes(status.st_dev, data_section(extended_flags(file)),
+                                      mount_of(file.descriptor()).options, root);
   if (!device) {
     return Error{ErrorCode::Unsupported,
-                 fmt::format("{}: it lies in the realtime section of its file system, whose device "
-                             "can not be seen, nor what that has lost: let the device that the "
-                             "mount's option rtdev= names be seen here",
+                 fmt::format("{}: it lies, or may lie, in the realtime section of its file system, "
+                             "and what the device of that has lost can not be seen: let the "
+                             "device that the mount's option rtdev= names be seen here, and the "
+                             "ioctl FS_IOC_FSGETXATTR be allowed",
                              file.path())};
   }
   if (const auto drives = bad_drives_below(*device, root); !drives.empty()) {

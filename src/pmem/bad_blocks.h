@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,10 +35,25 @@ std::vector<std::string> bad_drives_below(dev_t device, const std::string& root 
 /// its region it is (that needs root), all of the region's are given as if they began with it.
 std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root = "");
 
-/// The block device that a file's bytes are on: `own`, that of its file system, or of a file in the
-/// `realtime` section of an xfs the one that the mount's options name, looked up below `root`.
-/// Nothing: that one can not be seen.
-std::optional<dev_t> device_of_bytes(dev_t own, bool realtime, const std::string& mount_options,
+/// In which part of its file system a file's data lie.
+enum class DataSection {
+  Main,
+  Realtime,  // of an xfs, which has it on a device of its own
+  NotKnown,
+};
+
+/// fsx_xflags of FS_IOC_FSGETXATTR, ioctl_xfs_fsgetxattr(2). Nothing: the file system does not know
+/// the call, or it is not allowed here.
+std::optional<std::uint32_t> extended_flags(const File& file);
+
+/// What follows from the flags. Pure.
+DataSection data_section(std::optional<std::uint32_t> flags);
+
+/// The block device that a file's bytes are on: `own`, that of its file system, or for the realtime
+/// section the one that the mount's options name, looked up below `root`. Nothing: that one can not
+/// be seen, or there is one and the section is not known.
+std::optional<dev_t> device_of_bytes(dev_t own, DataSection section,
+                                     const std::string& mount_options,
                                      const std::string& root = "");
 
 /// Of an open file on a DAX file system, or DAX device. Errors: Unsupported: there are bad blocks

@@ -1,6 +1,8 @@
 // Which bytes of a pool are known to be lost, on made-up machines.
 #include "pmem/bad_blocks.h"
 
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -133,21 +135,52 @@ TEST_F(MadeUpMachine, AFileOverLostMemoryBelowDeviceMapperIsRefused) {
   EXPECT_NE(refused.error().message.find("pmem0"), std::string::npos) << refused.error().message;
 }
 
+TEST(BadBlocks, TheFlagsOfAFileSayWhetherItIsARealtimeOne) {
+  EXPECT_EQ(data_section(0), DataSection::Main);
+  EXPECT_EQ(data_section(FS_XFLAG_REALTIME), DataSection::Realtime);
+  EXPECT_EQ(data_section(FS_XFLAG_DAX | FS_XFLAG_REALTIME), DataSection::Realtime);
+  // That of a directory, whose new files get it; and all others.
+  EXPECT_EQ(data_section(FS_XFLAG_RTINHERIT), DataSection::Main);
+  EXPECT_EQ(data_section(~std::uint32_t{FS_XFLAG_REALTIME}), DataSection::Main);
+  EXPECT_EQ(data_section(std::nullopt), DataSection::NotKnown);
+}
+
+// No file of an xfs with a realtime section is at hand: another flag is read in its place.
+TEST(BadBlocks, TheFlagsOfAFileAreTheKernels) {
+  TestDirectory directory;
+  write_all(directory.file("a"), std::vector<char>(4096));
+  const auto opened = open_file(directory.file("a"), OpenMode::ReadWrite);
+  ASSERT_TRUE(opened.ok());
+  int flags = 0;
+  if (::ioctl(opened->descriptor(), FS_IOC_GETFLAGS, &flags) != 0)
+    GTEST_SKIP() << "a file system without flags";
+  ASSERT_TRUE(extended_flags(*opened).has_value());
+  EXPECT_EQ(*extended_flags(*opened) & FS_XFLAG_NODUMP, 0u);
+  flags |= FS_NODUMP_FL;
+  if (::ioctl(opened->descriptor(), FS_IOC_SETFLAGS, &flags) != 0)
+    GTEST_SKIP() << "a file system that takes no flags";
+  EXPECT_EQ(*extended_flags(*opened) & FS_XFLAG_NODUMP, std::uint32_t{FS_XFLAG_NODUMP});
+}
+
 // Those of an xfs with a section of data on a device of its own.
 TEST_F(MadeUpMachine, OfARealtimeFileTheOtherDeviceCounts) {
+  using enum DataSection;
   const dev_t own = makedev(259, 0);
-  const auto device = [&](bool realtime, const std::string& options) {
-    return device_of_bytes(own, realtime, options, root());
+  const auto device = [&](DataSection section, const std::string& options) {
+    return device_of_bytes(own, section, options, root());
   };
-  EXPECT_EQ(device(false, "rw,dax=always,rtdev=/dev/pmem1"), own);
-  EXPECT_EQ(device(true, "rw,dax=always,rtdev=/dev/pmem1"), std::nullopt);
-  EXPECT_EQ(device(true, ""), std::nullopt);
+  EXPECT_EQ(device(Main, "rw,dax=always,rtdev=/dev/pmem1"), own);
+  EXPECT_EQ(device(Realtime, "rw,dax=always,rtdev=/dev/pmem1"), std::nullopt);
+  EXPECT_EQ(device(Realtime, ""), std::nullopt);
+  EXPECT_EQ(device(NotKnown, "rw,dax=always"), own) << "there is only one";
+  EXPECT_EQ(device(NotKnown, ""), own);
   std::filesystem::create_directories(root() + "/dev");
   const std::string node = root() + "/dev/pmem1";
   if (::mknod(node.c_str(), S_IFBLK | 0600, makedev(259, 1)) != 0)
     GTEST_SKIP() << "no rights to make a node of a device";
-  EXPECT_EQ(device(true, "rw,dax=always,rtdev=/dev/pmem1,logbufs=8"), makedev(259, 1));
-  EXPECT_EQ(device(false, "rw,dax=always,rtdev=/dev/pmem1"), own);
+  EXPECT_EQ(device(Realtime, "rw,dax=always,rtdev=/dev/pmem1,logbufs=8"), makedev(259, 1));
+  EXPECT_EQ(device(Main, "rw,dax=always,rtdev=/dev/pmem1"), own);
+  EXPECT_EQ(device(NotKnown, "rw,dax=always,rtdev=/dev/pmem1"), std::nullopt);
 }
 
 TEST(BadBlocks, ThisMachinesFilesHaveNone) {
