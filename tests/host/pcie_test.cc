@@ -157,6 +157,7 @@ TEST(Forks, AreSafeSinceTheKernelCopiesPinnedPages) {
   expect(check, Machine(), NotApplicable, "no RDMA device");
   expect(check, with("5.10.0-28-amd64"), Advice, "is refused the RNIC");
   expect(check, with("4.18.0"), Advice, "is refused the RNIC");
+  expect(check, with("5.11.22"), Advice, "is refused the RNIC");
   expect(check, with("5.12.0"), Ok, "to the parent");
   expect(check, with("6.1.0-18-amd64"), Ok, "to the parent");
   expect(check, Machine().rdma(), NotKnown, "not known");
