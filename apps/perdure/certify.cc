@@ -93,6 +93,12 @@ Result<std::unique_ptr<client::HttpPeer>> dial(client::Dialer& dialer,
   return dialer.dial(command.peer, command.over.transport);
 }
 
+ExitStatus fail_of_peer(Error error, const CertifyCommand& command) {
+  if (error.code == ErrorCode::TimedOut)
+    error.message += fmt::format(" (it had {} s: --timeout-s)", command.timeout_s);
+  return fail(error);
+}
+
 ExitStatus report_certificate(const std::string& peer, const control::ServiceDescription& service,
                               const client::Certificate& found, Format format) {
   const auto around = circumstances(peer, service, found.pool.profile.transport);
@@ -123,11 +129,11 @@ ExitStatus run_certify(const CertifyCommand& command, Format format) {
   options.timeout = std::chrono::seconds(command.timeout_s);
   // Asked first: the peer may be gone when there is something to report.
   const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
-  if (!service.ok()) return fail(service.error());
+  if (!service.ok()) return fail_of_peer(service.error(), command);
   options.pool = command.pool;
   options.writer = random_secret() | 1;
   const auto found = client::certify(**dialed, options);
-  if (!found.ok()) return fail(found.error());
+  if (!found.ok()) return fail_of_peer(found.error(), command);
   return report_certificate(command.peer, *service, *found, format);
 }
 

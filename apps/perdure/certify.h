@@ -41,6 +41,9 @@ ExitStatus run_power_cut(const CertifyCommand& command, Format format);
 Result<std::unique_ptr<client::HttpPeer>> dial(client::Dialer& dialer,
                                                const CertifyCommand& command);
 
+/// Prints the error of a peer; of one that took too long, with the option that gives it longer.
+ExitStatus fail_of_peer(Error error, const CertifyCommand& command);
+
 /// The report, of a peer that said this of itself before; Failed if something of it does not hold.
 ExitStatus report_certificate(const std::string& peer, const control::ServiceDescription& service,
                               const client::Certificate& found, Format format);

@@ -82,7 +82,7 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
   client::PowerCutOptions options;
   options.timeout = std::chrono::seconds(command.timeout_s);
   const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
-  if (!service.ok()) return fail(service.error());
+  if (!service.ok()) return fail_of_peer(service.error(), command);
   options.pool = command.pool;
   options.boot = service->host;
   options.kernel_started_s = service->kernel_started_s;
@@ -109,7 +109,7 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
   };
   const auto run = client::arm_power_cut(std::move(dialed).value(), options);
   line.clear();
-  if (!run.ok()) return fail(run.error());
+  if (!run.ok()) return fail_of_peer(run.error(), command);
   print(format == Format::Json ? client::write_state(*run) : armed_text(*run, command));
   return ExitStatus::Ok;
 }
@@ -128,11 +128,11 @@ ExitStatus run_check(const CertifyCommand& command, Format format) {
   client::PowerCutOptions options;
   options.timeout = std::chrono::seconds(command.timeout_s);
   const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
-  if (!service.ok()) return fail(service.error());
+  if (!service.ok()) return fail_of_peer(service.error(), command);
   options.boot = service->host;
   options.kernel_started_s = service->kernel_started_s;
   const auto found = client::check_power_cut(**dialed, *run, options);
-  if (!found.ok()) return fail(found.error());
+  if (!found.ok()) return fail_of_peer(found.error(), command);
   if (auto noted = write_file(command.state_file, client::write_state(*run)); !noted.ok())
     return fail(noted.error());
   return report_certificate(command.peer, *service, *found, format);

@@ -195,15 +195,22 @@ class Run {
  private:
   Deadline deadline() const { return Deadline(*options_.clock, options_.timeout); }
 
+  /// Why a step ended; where it waited for too long, what that is.
+  std::string why(const Error& error) const {
+    std::string text = "not found out: " + error.message;
+    if (error.code != ErrorCode::TimedOut) return text;
+    return text + fmt::format("; it had {:g} s for an answer",
+                              std::chrono::duration<double>(options_.timeout).count());
+  }
   /// What was found stands, if it is that something is broken; else it is told why the step ended.
-  static CertifyCheck unless_failed(CertifyCheck check, const Result<void>& tried) {
+  CertifyCheck unless_failed(CertifyCheck check, const Result<void>& tried) const {
     if (tried.ok() || check.proof == Proof::Broken) return check;
     check.proof = Proof::NotProved;
-    check.finding = "not found out: " + tried.error().message;
+    check.finding = why(tried.error());
     return check;
   }
   template <typename Step>
-  static CertifyCheck attempt(const char* name, Step step) {
+  CertifyCheck attempt(const char* name, Step step) const {
     Result<CertifyCheck> check = step();
     if (check.ok()) return std::move(check).value();
     return unless_failed({name, Proof::NotProved, "", {}}, check.error());
@@ -495,10 +502,10 @@ class Run {
           "the completion of a WRITE_WITH_IMM gives a length, and a responder that repeats it says "
           "the right one; of an older responder the conformance suite tells";
     } else if (tried.code() == ErrorCode::Unsupported) {
-      check.finding = "not found out: " + tried.error().message;
+      check.finding = why(tried.error());
     } else if (!have(writer_, true).ok()) {
       check.proof = Proof::NotProved;  // the peer has gone, whatever it had done with it
-      check.finding = "not found out: " + tried.error().message;
+      check.finding = why(tried.error());
     } else {
       check.proof = Proof::Broken;
       check.finding =

@@ -335,6 +335,54 @@ TEST(Certify, APeerThatIsGoneOrTakesForEverIsNotAskedForEver) {
   EXPECT_LE(endless.opens, 13);  // 5 s each
 }
 
+/// Notes the longest that it was given for an answer, by the clock of its world.
+class TimedPeer final : public test::RelayedPeer {
+ public:
+  using RelayedPeer::RelayedPeer;
+  Result<control::PoolDescription> describe(const std::string& pool, Deadline d) override {
+    note(d);
+    return RelayedPeer::describe(pool, d);
+  }
+  Result<Session> open_session(const control::SessionRequest& r, Deadline d) override {
+    note(d);
+    return RelayedPeer::open_session(r, d);
+  }
+  Result<void> fence(const std::string& p, Epoch e, Deadline d) override {
+    note(d);
+    return RelayedPeer::fence(p, e, d);
+  }
+
+  Nanoseconds longest{0};
+  Nanoseconds shortest = Nanoseconds::max();
+
+ private:
+  void note(const Deadline& deadline) {
+    longest = std::max(longest, deadline.left());
+    shortest = std::min(shortest, deadline.left());
+  }
+};
+
+TEST(Certify, GivesItsPeerTheTimeForAnAnswerThatItIsTold) {
+  for (const int seconds : {1, 5, 70}) {
+    const Nanoseconds timeout = std::chrono::seconds(seconds);
+    Random random(3);
+    fabric::emu::World world(random);
+    const auto profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
+    const auto server = *test::WorldServer::start(world, "server", profile,
+                                                  {kCertifiedPool, 256 * 1024, {32, 2048}});
+    auto& client = world.add_machine("client", profile);
+    TimedPeer peer(server->peer(client));
+    CertifyOptions options;
+    options.pool = kCertifiedPool;
+    options.clock = &world.clock();
+    options.rounds = 2;
+    options.timeout = timeout;
+    ASSERT_TRUE(certify(peer, options).ok());
+    EXPECT_EQ(peer.longest, timeout);
+    EXPECT_EQ(peer.shortest, timeout);
+  }
+}
+
 TEST(Certify, NeedsAPoolThatIsLargeEnough) {
   Random random(3);
   fabric::emu::World world(random);

@@ -33,6 +33,8 @@ void Cluster::kill(std::size_t index) {
   daemons_[index].reset();
 }
 
+void Cluster::pause(std::size_t index) const { daemons_[index]->send(SIGSTOP); }
+
 std::string Cluster::stop(std::size_t index) {
   daemons_[index]->send(SIGTERM);
   const server::Ended ended = daemons_[index]->wait();

@@ -21,6 +21,8 @@ class Cluster {
 
   /// kill -9.
   void kill(std::size_t index);
+  /// SIGSTOP: its machine takes connections all the same, and nobody answers.
+  void pause(std::size_t index) const;
   /// SIGTERM, and waits for the clean end. Returns what the daemon has said.
   std::string stop(std::size_t index);
   /// Starts the peer again where it was.

@@ -94,6 +94,51 @@ TEST(Documents, OfAPeerThatDiesWhileItIsCertifiedIsWhole) {
   EXPECT_TRUE(contains(outcome.out, "not found out")) << outcome.out;
 }
 
+// It stops answering under the list, and nobody says that it has gone: the report names what was
+// not found out, and how long the peer had. Before the list there is nothing to report.
+TEST(Documents, OfAPeerThatFallsSilentSayForHowLongItWasWaitedFor) {
+  Cluster cluster;
+  const std::vector<std::string> certify{
+      "probe",       "--certify", cluster.address(0), "--pool",      "orders",
+      "--transport", "tcp",       "--overwrite",      "--timeout-s", "2"};
+  std::vector<std::string> as_json = certify;
+  as_json.insert(as_json.end(), {"--format", "json"});
+  CommandProcess certifying(as_json);
+  ASSERT_NO_FATAL_FAILURE(await_second_writer(cluster, certifying));
+  cluster.pause(0);
+  const Outcome outcome = certifying.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  expect_valid(outcome, "certify.schema.json");
+  const auto report = nlohmann::json::parse(outcome.out, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << outcome.out << outcome.err;
+  ASSERT_EQ(report.at("checks").size(), 8u);
+  const auto& last = report.at("checks").at(5);
+  EXPECT_EQ(last.at("name"), "cqe-payload");
+  EXPECT_EQ(last.at("proof"), "not-proved") << last;
+  EXPECT_TRUE(contains(last.at("finding"), "not found out: ")) << last;
+  EXPECT_TRUE(contains(last.at("finding"), "it had 2 s for an answer")) << last;
+  const Outcome silent = run(certify);
+  EXPECT_EQ(silent.status, 1);
+  EXPECT_EQ(silent.out, "");
+  EXPECT_TRUE(contains(silent.err, "did not answer in time")) << silent.err;
+  EXPECT_TRUE(contains(silent.err, "(it had 2 s: --timeout-s)")) << silent.err;
+}
+
+TEST(Documents, OfNoPeerThatMayTakeNoTimeOrAllOfIt) {
+  std::vector<std::string> certify{"probe",  "--certify",   "127.0.0.1:1", "--pool",
+                                   "orders", "--overwrite", "--timeout-s"};
+  for (const std::string bad : {"0", "3601", "-1", "soon", "1.5"}) {
+    std::vector<std::string> words = certify;
+    words.push_back(bad);
+    const Outcome refused = run(words);
+    EXPECT_EQ(refused.status, 2) << bad;
+    EXPECT_TRUE(contains(refused.err, "--timeout-s")) << bad << ": " << refused.err;
+  }
+  certify.emplace_back("3600");
+  EXPECT_EQ(run(certify).status, 1) << "nobody is there";
+  EXPECT_EQ(run({"probe", "--timeout-s", "1"}).status, 2) << "of which peer?";
+}
+
 TEST(Documents, OfTheDoctorAreWhatTheirSchemaSays) {
   const test::TestDirectory place;
   const std::vector<std::string> doctor{"probe", "--doctor", place.path()};
