@@ -4,6 +4,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "control/host_port.h"
+#include "control/http_client.h"
+#include "control/json_codec.h"
+#include "control/json_fields.h"
 #include "core/json.h"
 #include "core/text_file.h"
 #include "testing/temporary_directory.h"
@@ -65,16 +69,20 @@ TEST(Documents, OfACertifiedPeerIsWhatItsSchemaSays) {
             1);
 }
 
-/// Until the list has come to its second writer; it must not have ended by then.
+/// Until the list has come to its second writer; it must not have ended by then. Asked without the
+/// command: that takes as long to start as the list takes.
 void await_second_writer(const Cluster& cluster, CommandProcess& certifying) {
+  const auto at = control::parse_host_port(cluster.address(0));
+  ASSERT_TRUE(at.ok());
   const Deadline patience = Deadline::after(std::chrono::seconds{60});
   while (!patience.passed()) {
-    const Outcome shown = run({"pool", "describe", "--peers", cluster.address(0), "--pool",
-                               "orders", "--format", "json"});
-    constexpr int kSecondWriter = 3;  // the first one's epoch is 1, and it is fenced at 2
-    if (nlohmann::json::parse(shown.out).at("peers").at(0).at("pools").at(0).at("epoch") >=
-        kSecondWriter)
-      break;
+    const auto answer = control::http_call(*at, {"GET", "/v1/pools/orders", ""},
+                                           control::kJsonAnswerBytesMax, patience);
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    const auto pool = control::decode_pool(answer->body);
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    constexpr std::uint64_t kSecondWriter = 3;  // the first one's epoch is 1, and is fenced at 2
+    if (pool->epoch.value >= kSecondWriter) break;
     ASSERT_TRUE(certifying.running()) << certifying.wait().err;
   }
 }
