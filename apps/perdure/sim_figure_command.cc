@@ -15,6 +15,21 @@
 
 namespace perdure::app {
 
+Result<void> check_figure(int number, const FigureOptions& options) {
+  switch (number) {
+    case 2: {
+      if (options.files.hardware.empty()) return {};
+      PERDURE_TRY(hardware, read_hardware(options.files.hardware));
+      static_cast<void>(hardware);
+      return {};
+    }
+    case 4:
+    case 12:
+    case 13: return check_network_figure(number, options);
+    default: return check_server_figure(number, options);
+  }
+}
+
 Result<Figure> simulate_figure(int number, const FigureOptions& options, SharedRuns& shared) {
   switch (number) {
     case 2: return simulate_figure_2(options);
@@ -130,6 +145,14 @@ Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandO
 }
 
 ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<int>& numbers) {
+  // All of them first: who asks for much hears at once what can not be.
+  for (const int number : numbers) {
+    auto checked = check_figure(number, options);
+    if (checked.ok() && !options.report.empty()) checked = check_sensitivity(number, options);
+    if (checked.ok()) continue;
+    print_error(checked.error());
+    return ExitStatus::Failed;
+  }
   std::vector<Figure> figures;
   SharedRuns shared;
   for (const int number : numbers) {

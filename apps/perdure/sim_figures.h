@@ -44,6 +44,13 @@ struct SharedRuns {
 inline constexpr double kFigure4Gain = 4.6;
 inline constexpr std::array kFigures{2, 4, 9, 10, 11, 12, 13};
 
+/// What can be said of a figure before anything is simulated.
+/// Requires  `number` is one of kFigures.
+/// Errors    of files; InvalidArgument: what does not fit, or nothing to compare.
+Result<void> check_figure(int number, const FigureOptions& options);
+Result<void> check_network_figure(int number, const FigureOptions& options);  // 4, 12, 13
+Result<void> check_server_figure(int number, const FigureOptions& options);   // 9 to 11
+
 /// Requires  `number` is one of kFigures.
 /// `shared` is that of all figures with these options.
 /// Errors    of files, and of runs.

@@ -25,12 +25,47 @@ NetworkOptions options_of(const sim::ClientApplication& application, const Figur
   return run;
 }
 
+Error named(const sim::ClientApplication& application, const Error& error) {
+  return {error.code, fmt::format("{}: {}", application.name, error.message)};
+}
+
 /// Errors  as simulate_pair, naming the application.
 Result<NetworkPair> pair_of(const sim::ClientApplication& application, const NetworkSetup& setup,
                             const NetworkOptions& options) {
   auto pair = simulate_pair(setup, options);
   if (pair.ok()) return pair;
-  return Error{pair.error().code, fmt::format("{}: {}", application.name, pair.error().message)};
+  return named(application, pair.error());
+}
+
+/// As a figure runs it: alone, with its clients at once, and as often as table IV may mean.
+Result<void> check_application(const sim::ClientApplication& application, const NetworkSetup& setup,
+                               const FigureOptions& options) {
+  NetworkOptions alone = options_of(application, options);
+  alone.clients = 1;
+  std::vector<NetworkOptions> runs{alone, options_of(application, options)};
+  for (const std::uint64_t transactions :
+       {application.stated_transactions, application.meant_transactions}) {
+    if (transactions == 0) continue;
+    alone.transactions = transactions;
+    runs.push_back(alone);
+  }
+  for (const NetworkOptions& run : runs) {
+    const auto checked = check_pair(setup, run);
+    if (!checked.ok()) return named(application, checked.error());
+  }
+  return {};
+}
+
+/// What figure 13 is about.
+Result<sim::ClientApplication> hashmap_of(const FigureOptions& options) {
+  PERDURE_TRY(applications, applications_of(options.applications));
+  const auto hashmap =
+      std::find_if(applications.begin(), applications.end(),
+                   [](const sim::ClientApplication& each) { return each.name == "hashmap"; });
+  if (hashmap != applications.end()) return std::move(*hashmap);
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format("{}: has no table [hashmap], which figure 13 is about", options.applications)};
 }
 
 /// "100: 3.52"; "-" of an application whose number of transactions is in no doubt.
@@ -57,6 +92,20 @@ std::optional<double> compute_for(const NetworkPair& pair,
 }
 
 }  // namespace
+
+Result<void> check_network_figure(int number, const FigureOptions& options) {
+  PERDURE_TRY(setup, read_network_setup(options.files));
+  if (number == 4) return check_pair(setup, {});
+  if (number == 13) {
+    PERDURE_TRY(hashmap, hashmap_of(options));
+    return check_application(hashmap, setup, options);
+  }
+  PERDURE_TRY(applications, applications_of(options.applications));
+  for (const sim::ClientApplication& each : applications) {
+    PERDURE_TRY_VOID(check_application(each, setup, options));
+  }
+  return {};
+}
 
 Result<Figure> simulate_figure_4(const FigureOptions& options) {
   constexpr double kPublishedShare = 0.9;
@@ -193,19 +242,11 @@ Result<Figure> simulate_figure_12(const FigureOptions& options) {
 
 Result<Figure> simulate_figure_13(const FigureOptions& options) {
   PERDURE_TRY(setup, read_network_setup(options.files));
-  PERDURE_TRY(applications, applications_of(options.applications));
-  const auto hashmap =
-      std::find_if(applications.begin(), applications.end(),
-                   [](const sim::ClientApplication& each) { return each.name == "hashmap"; });
-  if (hashmap == applications.end()) {
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("{}: has no table [hashmap], which figure 13 is about", options.applications)};
-  }
-  NetworkOptions run = options_of(*hashmap, options);
+  PERDURE_TRY(hashmap, hashmap_of(options));
+  NetworkOptions run = options_of(hashmap, options);
   run.clients = 1;
-  PERDURE_TRY(bare, pair_of(*hashmap, setup, run));
-  run.shape.compute = static_cast<sim::Time>(compute_for(bare, *hashmap).value_or(0));
+  PERDURE_TRY(bare, pair_of(hashmap, setup, run));
+  run.shape.compute = static_cast<sim::Time>(compute_for(bare, hashmap).value_or(0));
   Figure figure;
   figure.number = 13;
   figure.title =
@@ -215,7 +256,7 @@ Result<Figure> simulate_figure_13(const FigureOptions& options) {
   std::vector<double> gains;
   for (std::uint64_t bytes = 128; bytes <= 16384; bytes *= 2) {
     run.shape.epoch_bytes = bytes;
-    PERDURE_TRY(pair, pair_of(*hashmap, setup, run));
+    PERDURE_TRY(pair, pair_of(hashmap, setup, run));
     figure.table.rows.push_back(
         {std::to_string(bytes), fmt::format("{:.4f}", pair.sync.transactions_per_us()),
          fmt::format("{:.4f}", pair.bsp.transactions_per_us()), times(pair.gain())});

@@ -14,6 +14,17 @@ namespace {
 
 constexpr std::uint64_t kLogBytes = std::uint64_t{16} << 20;  // of each client
 
+/// Errors  InvalidArgument: the device is too small for so many clients.
+Result<void> check_network(const NetworkSetup& setup, const sim::NetworkOptions& options) {
+  if (setup.device && kLogBytes * options.clients > setup.device->geometry.bytes()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} holds {} MiB, and {} clients need {}: use fewer with --clients",
+                             setup.device->name, setup.device->geometry.bytes() >> 20,
+                             options.clients, kLogBytes * options.clients >> 20)};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<NetworkSetup> read_network_without_banks(const NetworkFiles& files) {
@@ -59,26 +70,27 @@ Result<sim::NetworkResult> simulate_network(const NetworkSetup& setup,
   banked.persist_point = setup.persist_point;
   banked.connections = options.clients;
   banked.log_bytes = kLogBytes;
-  if (kLogBytes * options.clients > setup.device->geometry.bytes()) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{} holds {} MiB, and {} clients need {}: use fewer with --clients",
-                             setup.device->name, setup.device->geometry.bytes() >> 20,
-                             options.clients, kLogBytes * options.clients >> 20)};
-  }
+  PERDURE_TRY_VOID(check_network(setup, options));
   memsys::BankedMemory memory(*setup.device, *setup.processor, banked);
   return sim::run_network(setup.hardware, options, memory);
 }
 
-Result<NetworkPair> simulate_pair(const NetworkSetup& setup, sim::NetworkOptions options) {
-  options.strategy = sim::Strategy::Sync;
-  PERDURE_TRY(sync, simulate_network(setup, options));
-  if (sync.writing == 0) {
+Result<void> check_pair(const NetworkSetup& setup, const sim::NetworkOptions& options) {
+  if (!sim::writes_anything(options)) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("none of {} writes anything ({:.1f} % of them do): nothing to "
                              "compare; ask for more with --network-transactions",
                              counted(options.transactions, "transaction"),
                              static_cast<double>(options.shape.writes_per_mille) / 10)};
   }
+  return check_network(setup, options);
+}
+
+Result<NetworkPair> simulate_pair(const NetworkSetup& setup, sim::NetworkOptions options) {
+  PERDURE_TRY_VOID(check_pair(setup, options));
+  options.strategy = sim::Strategy::Sync;
+  PERDURE_TRY(sync, simulate_network(setup, options));
+  PERDURE_ASSERT(sync.writing > 0);
   options.strategy = sim::Strategy::Bsp;
   PERDURE_TRY(bsp, simulate_network(setup, options));
   return NetworkPair{std::move(sync), std::move(bsp)};

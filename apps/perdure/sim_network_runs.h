@@ -48,8 +48,12 @@ struct NetworkPair {
   double gain() const { return bsp.transactions_per_us() / sync.transactions_per_us(); }
 };
 
-/// Errors  as simulate_network; InvalidArgument: none of the transactions writes anything, so that
-///         there is nothing to compare.
+/// What can be said of a pair before it is simulated.
+/// Errors  InvalidArgument: none of the transactions writes anything, so that there is nothing to
+///         compare; the device is too small for so many clients.
+Result<void> check_pair(const NetworkSetup& setup, const sim::NetworkOptions& options);
+
+/// Errors  as simulate_network and check_pair.
 Result<NetworkPair> simulate_pair(const NetworkSetup& setup, sim::NetworkOptions options);
 
 }  // namespace perdure::app

@@ -229,6 +229,15 @@ Result<std::string> draw_figure_11(const FigureOptions& options) {
 
 }  // namespace
 
+/// The runs of the servers only: those of the network are shorter forms of the figures' own.
+Result<void> check_sensitivity(int number, const FigureOptions& options) {
+  if (number < 9 || number > 11) return {};
+  const ServerRunOptions server = short_run(options);
+  PERDURE_TRY(setup, read_server_setup(server));
+  if (number == 11) setup.processor.cores = 16;
+  return check_servers(setup, server);
+}
+
 Result<std::string> draw_sensitivity(int number, const FigureOptions& options) {
   switch (number) {
     case 2: return draw_figure_2(options);

@@ -8,6 +8,11 @@
 
 namespace perdure::app {
 
+/// What can be said of it before anything is simulated.
+/// Requires  `number` is one of kFigures, and check_figure found nothing.
+/// Errors    of files; InvalidArgument: what does not fit.
+Result<void> check_sensitivity(int number, const FigureOptions& options);
+
 /// SVG. Runs on the server are short and small here: hash, 64 MiB unless options.server has less.
 /// Requires  `number` is one of kFigures.
 /// Errors    of files, and of runs.

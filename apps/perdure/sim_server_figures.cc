@@ -13,6 +13,8 @@ namespace {
 
 using memsys::Ordering;
 
+constexpr std::array kCores{1U, 2U, 4U, 8U, 16U};
+
 ServerRunOptions server_options(const FigureOptions& options) {
   ServerRunOptions server = options.server;
   server.device = options.files.device;
@@ -50,13 +52,17 @@ std::string stalled_remark(const std::vector<ServerRow>& rows) {
          " the paper's motivation has 36 % stalled by bank conflicts, without saying of what.";
 }
 
+void as_hybrid(ServerRunOptions& server) {
+  server.remote_channels = 2;
+  server.remote_trace = true;
+}
+
 /// `runs`, made if nobody has asked before.
 Result<const std::vector<ServerRow>*> rows_of(std::optional<std::vector<ServerRow>>& runs,
                                               const ServerSetup& setup, ServerRunOptions server,
                                               bool hybrid) {
   if (!runs) {
-    server.remote_channels = hybrid ? 2 : 0;
-    server.remote_trace = hybrid;
+    if (hybrid) as_hybrid(server);
     PERDURE_TRY(made, simulate_servers(setup, server));
     runs = std::move(made);
   }
@@ -84,6 +90,19 @@ Result<Assumption> from_cold_caches(SharedRuns& shared, const ServerSetup& setup
 }
 
 }  // namespace
+
+Result<void> check_server_figure(int number, const FigureOptions& options) {
+  ServerRunOptions server = server_options(options);
+  PERDURE_TRY(setup, read_server_setup(server));
+  if (number == 11) {
+    server.workloads = {workload::StructureKind::Hash};
+    setup.processor.cores = kCores.back();
+    return check_servers(setup, server);
+  }
+  PERDURE_TRY_VOID(check_servers(setup, server));
+  as_hybrid(server);
+  return check_servers(setup, server);
+}
 
 Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
                                        SharedRuns& shared) {
@@ -168,7 +187,7 @@ Result<Figure> simulate_figure_11(const FigureOptions& options) {
   for (const bool larger : {false, true}) {
     auto& panel = chart.panels.emplace_back();
     panel.title = larger ? "banks and window grow as the cores" : "the memory of the file";
-    for (const std::uint32_t cores : {1U, 2U, 4U, 8U, 16U}) {
+    for (const std::uint32_t cores : kCores) {
       // The file's memory is that of four cores. With fewer rows there is nothing to divide.
       const std::uint32_t factor = larger ? cores / 4 : 1;
       if (factor == 0 || (larger && factor == 1)) continue;

@@ -27,35 +27,6 @@ std::uint64_t footprint_of(StructureKind kind, const ServerRunOptions& options) 
                                    : workload::published_footprint(kind);
 }
 
-/// What can be said before a structure is built.
-Result<void> check_sizes(const ServerSetup& setup, const ServerRunOptions& options) {
-  for (const StructureKind kind : options.workloads) {
-    const std::uint64_t bytes = footprint_of(kind, options);
-    if (bytes / options.partitions < workload::kPartitionBytesMin) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("{} in {} MiB has less than {} bytes for each of {} partitions: "
-                               "use fewer with --partitions, or a larger --footprint-mib",
-                               workload::to_string(kind), bytes / kMiB,
-                               workload::kPartitionBytesMin, options.partitions)};
-    }
-    const auto with_logs = [&](std::uint64_t logs) {
-      return bytes + options.partitions * memsys::kCacheLineBytes +
-             logs * workload::Transactions::kLogBytes;
-    };
-    const std::uint64_t needed =
-        with_logs(setup.processor.threads()) +
-        (options.remote_trace ? with_logs(options.remote_channels) : kRemoteBytes);
-    if (needed > setup.device.geometry.bytes()) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("{} needs {} MiB of memory and {} has {}: use a smaller "
-                               "--footprint-mib",
-                               workload::to_string(kind), needed / kMiB, setup.device.name,
-                               setup.device.geometry.bytes() / kMiB)};
-    }
-  }
-  return {};
-}
-
 Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& options,
                               const workload::Structure& structure, Ordering order) {
   workload::TransactionsOptions program_options;
@@ -117,9 +88,37 @@ ServerSetup scaled(ServerSetup setup, const ServerScale& scale) {
   return setup;
 }
 
+Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& options) {
+  for (const StructureKind kind : options.workloads) {
+    const std::uint64_t bytes = footprint_of(kind, options);
+    if (bytes / options.partitions < workload::kPartitionBytesMin) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} in {} MiB has less than {} bytes for each of {} partitions: "
+                               "use fewer with --partitions, or a larger --footprint-mib",
+                               workload::to_string(kind), bytes / kMiB,
+                               workload::kPartitionBytesMin, options.partitions)};
+    }
+    const auto with_logs = [&](std::uint64_t logs) {
+      return bytes + options.partitions * memsys::kCacheLineBytes +
+             logs * workload::Transactions::kLogBytes;
+    };
+    const std::uint64_t needed =
+        with_logs(setup.processor.threads()) +
+        (options.remote_trace ? with_logs(options.remote_channels) : kRemoteBytes);
+    if (needed > setup.device.geometry.bytes()) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} needs {} MiB of memory and {} has {}: use a smaller "
+                               "--footprint-mib",
+                               workload::to_string(kind), needed / kMiB, setup.device.name,
+                               setup.device.geometry.bytes() / kMiB)};
+    }
+  }
+  return {};
+}
+
 Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
                                                 const ServerRunOptions& options) {
-  PERDURE_TRY_VOID(check_sizes(setup, options));
+  PERDURE_TRY_VOID(check_servers(setup, options));
   std::vector<ServerRow> rows;
   StatusLine status;
   for (const StructureKind kind : options.workloads) {

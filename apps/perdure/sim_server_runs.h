@@ -62,6 +62,10 @@ struct ServerRow {
 /// Errors  InvalidArgument, NotFound, SystemError: of a file.
 Result<ServerSetup> read_server_setup(const ServerRunOptions& options);
 
+/// What can be said before a structure is built.
+/// Errors  InvalidArgument: it has too many partitions, or the device is too small for it.
+Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& options);
+
 /// All workloads under all orders; says on the terminal how far it is.
 /// Errors  InvalidArgument: what does not fit, or a deadlock. ProtocolError: the law.
 Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,

@@ -64,6 +64,9 @@ class NetworkRun {
  public:
   NetworkRun(const Hardware& hardware, const NetworkOptions& options, RemoteMemory& memory);
   Result<NetworkResult> run();
+  static bool draws_write(Random& random, const TransactionShape& shape) {
+    return random.chance(shape.writes_per_mille, 1000);
+  }
 
  private:
   void on(const Event& event);
@@ -210,7 +213,7 @@ void NetworkRun::begin(std::uint32_t number) {
   }
   ++begun_;
   const Time computed = now_ + options_.shape.compute;
-  if (!me.random.chance(options_.shape.writes_per_mille, 1000)) {
+  if (!draws_write(me.random, options_.shape)) {
     ++result_.transactions;
     result_.elapsed = std::max(result_.elapsed, computed);
     return at(computed, Step::Client, {number, 0, 0});
@@ -320,6 +323,16 @@ double NetworkResult::network_share() const {
 Result<NetworkResult> run_network(const Hardware& hardware, const NetworkOptions& options,
                                   RemoteMemory& memory) {
   return NetworkRun(hardware, options, memory).run();
+}
+
+/// Until the first one writes, clients begin in turn: all take the same time.
+bool writes_anything(const NetworkOptions& options) {
+  std::vector<Random> clients;
+  for (std::uint32_t i = 0; i < options.clients; ++i) clients.emplace_back(options.seed + i);
+  for (std::uint64_t i = 0; i < options.transactions; ++i) {
+    if (NetworkRun::draws_write(clients[i % clients.size()], options.shape)) return true;
+  }
+  return false;
 }
 
 }  // namespace perdure::sim

@@ -84,4 +84,7 @@ struct NetworkResult {
 Result<NetworkResult> run_network(const Hardware& hardware, const NetworkOptions& options,
                                   RemoteMemory& memory);
 
+/// Whether any of the transactions writes, which is known before a run.
+bool writes_anything(const NetworkOptions& options);
+
 }  // namespace perdure::sim

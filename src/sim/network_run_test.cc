@@ -260,6 +260,21 @@ TEST(NetworkLaw, RefusesAMemoryThatPersistsALaterEpochFirst) {
   EXPECT_NE(result.error().message.find("epoch 1 of connection 0 persisted"), std::string::npos);
 }
 
+TEST(NetworkRun, WhetherAnythingIsWrittenIsKnownBefore) {
+  for (std::uint64_t count = 1; count < 100; ++count) {
+    for (const std::uint32_t clients : {1U, 3U, 4U}) {
+      NetworkOptions options = transactions(Strategy::Sync, 2, 64);
+      options.shape.writes_per_mille = 30;
+      options.clients = clients;
+      options.transactions = count;
+      FixedMemory memory(clients, 1000);
+      const auto result = run_network(machine(), options, memory);
+      ASSERT_TRUE(result.ok()) << result.error().message;
+      EXPECT_EQ(writes_anything(options), result->writing > 0) << count << " of " << clients;
+    }
+  }
+}
+
 TEST(NetworkLaw, ADeadlockIsTold) {
   BrokenMemory memory(true);
   const auto result = run_network(machine(), transactions(Strategy::Bsp, 2, 512), memory);

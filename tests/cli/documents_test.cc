@@ -430,6 +430,31 @@ TEST(Documents, AComparisonOfTransactionsOfWhichNoneWritesIsRefused) {
   EXPECT_NE(outcome.err.find("--network-transactions"), std::string::npos) << outcome.err;
 }
 
+TEST(Documents, AllFiguresAreCheckedBeforeTheFirstIsSimulated) {
+  auto directory = test::TemporaryDirectory::make(::testing::TempDir());
+  ASSERT_TRUE(directory.ok()) << directory.error().message;
+  const std::string applications = applications_with("100", directory->path());
+  const auto refused = [&](std::vector<std::string> more, const std::string& why) {
+    std::vector<std::string> all{"sim",          "all", "--footprint-mib", "4",
+                                 "--partitions", "64",  "--transactions",  "100",
+                                 "--warm-up",    "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = run(all);
+    EXPECT_EQ(outcome.status, 1);
+    // Figures are printed as they come: nothing was simulated.
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_NE(outcome.err.find(why), std::string::npos) << outcome.err;
+  };
+  // Figure 12's, after six others.
+  refused({"--network-transactions", "20", "--applications", applications},
+          "memcached: none of 20 transactions writes");
+  // Figure 13's.
+  std::string text = read_file(applications);
+  text.replace(text.find("[hashmap]"), 9, "[other]");
+  write_file(applications, text);
+  refused({"--network-transactions", "100", "--applications", applications}, "no table [hashmap]");
+}
+
 TEST(Documents, FiguresOfTheServerSayWhatBeatsBroiAndWhatMoreCoresTake) {
   const auto figure = [](const char* number) {
     const Outcome outcome =
