@@ -1,4 +1,5 @@
-// What it costs when a replica comes back: no more is copied than it lacks.
+// What it costs when a replica comes back: no more is copied than it lacks, and nothing is left of
+// the connections that it had before.
 #include "log_cluster.h"
 
 #include "testing/watched_device.h"
@@ -112,6 +113,55 @@ TEST_F(LogCatchUp, OnlyWhatIsMissingIsCopiedAtOpening) {
   const std::uint64_t carried = device.watch().carried_bytes - before;
   EXPECT_LE(carried, 2 * bytes_of(tickets) + kBesideBytes);
   cluster.expect_all(0, 2040);
+}
+
+/// The ways in which a connection to it ends.
+enum class Ends { PowerFails, ConnectionLost, Silent, BroughtBackInPart };
+constexpr std::array kEnds = {Ends::PowerFails, Ends::ConnectionLost, Ends::Silent,
+                              Ends::BroughtBackInPart};
+
+TEST(LogComesAndGoes, NothingStaysRegistered) {
+  constexpr int kRounds = 4;  // of each way
+  Cluster cluster;
+  auto& client = dynamic_cast<fabric::emu::Machine&>(cluster.peer(0)->device());
+  ASSERT_EQ(client.pinned_bytes(), 0u);
+  Writer log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  const std::uint64_t at_client = client.pinned_bytes();
+  const std::uint64_t at_server = cluster.server(kBack).machine().pinned_bytes();
+  ASSERT_GT(at_client, 0u);
+  for (int round = 0; round < kRounds * static_cast<int>(kEnds.size()); ++round) {
+    const Ends ends = kEnds[static_cast<std::size_t>(round) % kEnds.size()];
+    if (ends == Ends::ConnectionLost) {
+      cluster.world().drop_connections(cluster.client(), cluster.server(kBack).machine());
+    } else if (ends == Ends::Silent) {
+      cluster.cut_off(kBack, true);
+    } else {
+      cluster.stop(kBack);
+    }
+    Cluster::append(*log, 20);
+    ASSERT_TRUE(log->trim(log->status().committed).ok());
+    cluster.cut_off(kBack, false);
+    if (ends == Ends::PowerFails || ends == Ends::BroughtBackInPart) cluster.start(kBack);
+    if (ends == Ends::BroughtBackInPart) {
+      for (std::uint64_t events = 1; events < 400; events += 40) {
+        cluster.world().after(events, [&] {
+          cluster.world().drop_connections(cluster.client(), cluster.server(kBack).machine());
+        });
+        (void)log->repair();
+        cluster.world().cancel_after();
+      }
+    }
+    (void)log->repair();
+    Cluster::settle(*log);
+    ASSERT_TRUE(log->status().replicas[kBack].up) << "round " << round;
+    ASSERT_EQ(client.pinned_bytes(), at_client) << "round " << round;
+    ASSERT_EQ(cluster.server(kBack).machine().pinned_bytes(), at_server) << "round " << round;
+  }
+  log.reset();
+  EXPECT_EQ(client.pinned_bytes(), 0u);
 }
 
 }  // namespace
