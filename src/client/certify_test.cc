@@ -17,21 +17,35 @@ namespace {
 
 const std::string kCertifiedPool = "scratch";
 
+/// One machine that is certified, from another one.
+struct CertifiedWorld {
+  explicit CertifiedWorld(const ServerProfile& profile, std::uint64_t pool_bytes = 256 * 1024,
+                          const fabric::emu::RnicSwitches& there = {},
+                          const fabric::emu::RnicSwitches& here = {})
+      : world(random),
+        server(*test::WorldServer::start(world, "server", profile,
+                                         {kCertifiedPool, pool_bytes, {32, 2048}, there})),
+        client(world.add_machine("client", profile, here)),
+        peer(server->peer(client)) {
+    options.pool = kCertifiedPool;
+    options.clock = &world.clock();
+  }
+
+  Random random{3};
+  fabric::emu::World world;
+  std::unique_ptr<test::WorldServer> server;
+  fabric::emu::Machine& client;
+  std::unique_ptr<Peer> peer;
+  CertifyOptions options;
+};
+
 std::map<std::string, CertifyCheck> certified(const ServerProfile& profile,
                                               const fabric::emu::RnicSwitches& switches = {},
                                               std::uint64_t rounds = 100,
                                               const fabric::emu::RnicSwitches& here = {}) {
-  Random random(3);
-  fabric::emu::World world(random);
-  const auto server = *test::WorldServer::start(world, "server", profile,
-                                                {kCertifiedPool, 256 * 1024, {32, 2048}, switches});
-  auto& client = world.add_machine("client", profile, here);
-  const auto peer = server->peer(client);
-  CertifyOptions options;
-  options.pool = kCertifiedPool;
-  options.clock = &world.clock();
-  options.rounds = rounds;
-  const auto found = certify(*peer, options);
+  CertifiedWorld all(profile, 256 * 1024, switches, here);
+  all.options.rounds = rounds;
+  const auto found = certify(*all.peer, all.options);
   EXPECT_TRUE(found.ok()) << found.error().message;
   std::map<std::string, CertifyCheck> checks;
   if (!found.ok()) return checks;
@@ -146,23 +160,18 @@ class BusyClock final : public Clock {
 // Nothing arrives while it is watched, since nothing else happens in this world. What the first
 // polls find came with them, and was in no completion before.
 TEST(Certify, WhatArrivesOnlyWhileItIsPolledProvesNothing) {
-  Random random(3);
-  fabric::emu::World world(random);
-  const auto profile = certified_profile(Transport::Roce, WriteOrder::Ordered);
-  const auto server =
-      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, 256 * 1024, {32, 2048}});
-  auto& client = world.add_machine("client", profile);
-  const auto peer = server->peer(client);
+  CertifiedWorld all(certified_profile(Transport::Roce, WriteOrder::Ordered));
   control::SessionRequest request;
   request.pool = kCertifiedPool;
   request.write = true;
   request.epoch = Epoch{1};
   request.writer = 1;
-  auto session = peer->open_session(request, Deadline(world.clock(), std::chrono::seconds(5)));
+  auto session =
+      all.peer->open_session(request, Deadline(all.world.clock(), std::chrono::seconds(5)));
   ASSERT_TRUE(session.ok()) << session.error().message;
   const BusyClock busy;
   const auto nothing = []() -> Result<void> { return {}; };
-  const CertifyCheck check = cqe_payload(*session, client, busy, nothing);
+  const CertifyCheck check = cqe_payload(*session, all.client, busy, nothing);
   EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
   EXPECT_GT(number(check, "late"), 0);
   EXPECT_EQ(number(check, "replayable_in_completion"), 0);
@@ -201,20 +210,11 @@ TEST(Certify, SeesThatPagesAreFaultedIn) {
 TEST(Certify, APeerThatGoesAwayTakesNoFindingAlong) {
   std::uint64_t cut_short = 0;
   for (std::uint64_t events = 1000; events < 3'000'000; events *= 3) {
-    Random random(3);
-    fabric::emu::World world(random);
-    const auto profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
-    const auto server = *test::WorldServer::start(world, "server", profile,
-                                                  {kCertifiedPool, 256 * 1024, {32, 2048}});
-    auto& client = world.add_machine("client", profile);
-    const auto peer = server->peer(client);
-    CertifyOptions options;
-    options.pool = kCertifiedPool;
-    options.clock = &world.clock();
-    options.rounds = 100;
-    world.cut_after(server->machine(), events);
-    const auto found = certify(*peer, options);
-    world.cancel_cut();
+    CertifiedWorld all(certified_profile(Transport::Roce, WriteOrder::Unknown));
+    all.options.rounds = 100;
+    all.world.cut_after(all.server->machine(), events);
+    const auto found = certify(*all.peer, all.options);
+    all.world.cancel_cut();
     ASSERT_TRUE(found.ok()) << events << ": " << found.error().message;
     ASSERT_EQ(found->checks.size(), 8u) << events;
     for (const CertifyCheck& check : found->checks) {
@@ -231,19 +231,10 @@ TEST(Certify, APeerThatGoesAwayTakesNoFindingAlong) {
 }
 
 TEST(Certify, AnRnicThatKeepsRightsIsBrokenAndTheReportSaysSo) {
-  Random random(3);
-  fabric::emu::World world(random);
-  const auto profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
-  const auto server =
-      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, 256 * 1024, {32, 2048}});
-  auto& client = world.add_machine("client", profile);
-  const auto peer = server->peer(client);
-  server->machine().refuse_revocations(true);
-  CertifyOptions options;
-  options.pool = kCertifiedPool;
-  options.clock = &world.clock();
-  options.rounds = 20;
-  const auto found = certify(*peer, options);
+  CertifiedWorld all(certified_profile(Transport::Roce, WriteOrder::Unknown));
+  all.server->machine().refuse_revocations(true);
+  all.options.rounds = 20;
+  const auto found = certify(*all.peer, all.options);
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->checks.size(), 8u);
   EXPECT_EQ(found->checks[0].proof, Proof::Held) << found->checks[0].finding;
@@ -297,20 +288,12 @@ struct SlowList {
 };
 
 SlowList certified_slowly(int late_each, bool gone_when_late, Nanoseconds patience) {
-  Random random(3);
-  fabric::emu::World world(random);
-  const auto profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
-  const auto server =
-      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, 256 * 1024, {32, 2048}});
-  auto& client = world.add_machine("client", profile);
-  SlowPeer peer(server->peer(client), world, late_each);
+  CertifiedWorld all(certified_profile(Transport::Roce, WriteOrder::Unknown));
+  SlowPeer peer(std::move(all.peer), all.world, late_each);
   peer.gone_when_late = gone_when_late;
-  CertifyOptions options;
-  options.pool = kCertifiedPool;
-  options.clock = &world.clock();
-  options.rounds = 2;
-  options.patience = patience;
-  return {certify(peer, options), peer.opens, peer.fences};
+  all.options.rounds = 2;
+  all.options.patience = patience;
+  return {certify(peer, all.options), peer.opens, peer.fences};
 }
 
 // What an earlier writer left is made durable before a grant, which can take minutes.
@@ -365,36 +348,19 @@ class TimedPeer final : public test::RelayedPeer {
 TEST(Certify, GivesItsPeerTheTimeForAnAnswerThatItIsTold) {
   for (const int seconds : {1, 5, 70}) {
     const Nanoseconds timeout = std::chrono::seconds(seconds);
-    Random random(3);
-    fabric::emu::World world(random);
-    const auto profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
-    const auto server = *test::WorldServer::start(world, "server", profile,
-                                                  {kCertifiedPool, 256 * 1024, {32, 2048}});
-    auto& client = world.add_machine("client", profile);
-    TimedPeer peer(server->peer(client));
-    CertifyOptions options;
-    options.pool = kCertifiedPool;
-    options.clock = &world.clock();
-    options.rounds = 2;
-    options.timeout = timeout;
-    ASSERT_TRUE(certify(peer, options).ok());
+    CertifiedWorld all(certified_profile(Transport::Roce, WriteOrder::Unknown));
+    TimedPeer peer(std::move(all.peer));
+    all.options.rounds = 2;
+    all.options.timeout = timeout;
+    ASSERT_TRUE(certify(peer, all.options).ok());
     EXPECT_EQ(peer.longest, timeout);
     EXPECT_EQ(peer.shortest, timeout);
   }
 }
 
 TEST(Certify, NeedsAPoolThatIsLargeEnough) {
-  Random random(3);
-  fabric::emu::World world(random);
-  const ServerProfile profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
-  const auto server =
-      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, 16 * 1024, {32, 2048}});
-  auto& client = world.add_machine("client", profile);
-  const auto peer = server->peer(client);
-  CertifyOptions options;
-  options.pool = kCertifiedPool;
-  options.clock = &world.clock();
-  EXPECT_EQ(certify(*peer, options).code(), ErrorCode::InvalidArgument);
+  CertifiedWorld all(certified_profile(Transport::Roce, WriteOrder::Unknown), 16 * 1024);
+  EXPECT_EQ(certify(*all.peer, all.options).code(), ErrorCode::InvalidArgument);
 }
 
 }  // namespace

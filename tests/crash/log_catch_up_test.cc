@@ -27,6 +27,13 @@ class LogCatchUp : public testing::Test {
     return log.ok() ? std::move(log).value() : nullptr;
   }
 
+  /// Appended while it is away: what it lacks.
+  std::vector<Ticket> append_without_it(ReplicatedLog& log, int count) {
+    Cluster::settle(log);
+    cluster.stop(kBack);
+    return Cluster::append_many(log, count);
+  }
+
   /// It is brought back, and what it took is what it lacked.
   void expect_back(ReplicatedLog& log, std::uint64_t missing, const char* what) {
     const std::uint64_t before = device.watch().carried_bytes;
@@ -52,16 +59,12 @@ TEST_F(LogCatchUp, OnlyWhatIsMissingIsCopied) {
   ASSERT_NE(log, nullptr);
   Cluster::append_many(*log, 2000);
   for (const int missed : {1, 40, 400}) {
-    Cluster::settle(*log);
-    cluster.stop(kBack);
-    const auto tickets = Cluster::append_many(*log, missed);
+    const auto tickets = append_without_it(*log, missed);
     cluster.start(kBack);
     expect_back(*log, bytes_of(tickets), "what this writer wrote");
   }
   // Trimmed meanwhile: a new head is no reason to copy what is behind it.
-  Cluster::settle(*log);
-  cluster.stop(kBack);
-  const auto tickets = Cluster::append_many(*log, 40);
+  const auto tickets = append_without_it(*log, 40);
   ASSERT_TRUE(log->trim(tickets.front().lsn).ok());
   cluster.start(kBack);
   expect_back(*log, bytes_of(tickets), "behind a trim");
@@ -98,9 +101,7 @@ TEST_F(LogCatchUp, OnlyWhatIsMissingIsCopiedAtOpening) {
   Writer log = open();
   ASSERT_NE(log, nullptr);
   Cluster::append_many(*log, 2000);
-  Cluster::settle(*log);
-  cluster.stop(kBack);
-  const auto tickets = Cluster::append_many(*log, 40);
+  const auto tickets = append_without_it(*log, 40);
   Cluster::settle(*log);
   log.reset();
   cluster.start(kBack);
