@@ -218,6 +218,13 @@ std::uint64_t Timing::read_to_write() const {
   return std::max<std::uint64_t>(1, CL + BL + tRTRS - CWL);
 }
 
+std::uint64_t Timing::longest_wait() const {
+  constexpr std::uint64_t kOfAController = 1'000'000;
+  constexpr std::uint64_t kCommands = 16;  // until one serves
+  return kOfAController + kCommands * (CL + CWL + BL + tRCD + tRP + tRAS + tRTP + tWR + tCCD_L +
+                                       tRRD_L + tFAW + tWTR_L + tRTRS + tREFI + tRFC);
+}
+
 Result<Device> read_device(const std::string& path) {
   PERDURE_TRY(file, ParameterFile::read(path));
   return device_of(file);

@@ -59,6 +59,9 @@ struct Timing {
   std::uint64_t write_to_precharge() const { return CWL + BL + tWR; }
   /// RD to WR, so that the bursts do not meet on the bus.
   std::uint64_t read_to_write() const;
+  /// While requests wait, nobody is served for so many cycles only in a deadlock: refreshes alone
+  /// would go on for ever, and no command waits for another longer than all timings.
+  std::uint64_t longest_wait() const;
 };
 
 enum class Page { Open, Closed };

@@ -14,16 +14,6 @@
 namespace perdure::memsys {
 namespace {
 
-/// Of so many cycles in which nobody is served, while requests wait, the run is a deadlock:
-/// refreshes alone would go on for ever. No command waits for another longer than all timings.
-Cycle longest_wait(const Timing& t) {
-  constexpr Cycle kOfAController = 1'000'000;
-  constexpr Cycle kCommands = 16;  // until one serves
-  return kOfAController +
-         kCommands * (t.CL + t.CWL + t.BL + t.tRCD + t.tRP + t.tRAS + t.tRTP + t.tWR + t.tCCD_L +
-                      t.tRRD_L + t.tFAW + t.tWTR_L + t.tRTRS + t.tREFI + t.tRFC);
-}
-
 constexpr std::array<std::string_view, 3> kPointNames{"accept", "bus", "array"};
 
 struct Persist {
@@ -121,7 +111,7 @@ MemoryRun<AnAdmission>::MemoryRun(const Device& device, TraceReader& reader, Tra
       streams_(reader, summary, listeners_, options.held_max),
       admission_(make_admission<AnAdmission>(streams_, summary, device, options)),
       occupancy_(device),
-      longest_wait_(longest_wait(device.timing)) {
+      longest_wait_(device.timing.longest_wait()) {
   listeners_.set(admission_);
   for (std::uint32_t i = 0; i < device.geometry.channels; ++i) {
     channels_.emplace_back(device, i, options.commands);

@@ -85,6 +85,7 @@ class NetworkRun {
   void at(Time time, Step step, const RemoteEpoch& epoch, Time tail = 0) {
     events_.push({time, order_++, epoch, tail, step});
   }
+  Error deadlock() const;
   bool all_ended() const {
     return std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.ended; });
   }
@@ -133,11 +134,7 @@ Result<NetworkResult> NetworkRun::run() {
     const Time memory = memory_.next();
     const Time event = events_.empty() ? kTimeNever : events_.top().at;
     now_ = std::min(memory, event);
-    if (now_ == kTimeNever) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("deadlock after {} transactions: nobody has anything to do",
-                               result_.transactions)};
-    }
+    if (now_ == kTimeNever) return deadlock();
     ++result_.events;
     if (memory < event) {
       persisted_.clear();
@@ -163,6 +160,19 @@ Result<NetworkResult> NetworkRun::run() {
   PERDURE_TRY_VOID(memory_.verdict());
   result_.busy = {client_pcie_.busy(), link_.busy(), server_pcie_.busy(), link_back_.busy()};
   return result_;
+}
+
+Error NetworkRun::deadlock() const {
+  std::string who;
+  for (std::uint32_t i = 0; i < clients_.size(); ++i) {
+    if (!clients_[i].waiting) continue;
+    who += fmt::format("; client {} waits for the persist ACK of epoch {}", i, clients_[i].awaited);
+    const std::string blocked = memory_.blocked(i);
+    if (!blocked.empty()) who += fmt::format(", and its memory for {}", blocked);
+  }
+  return {ErrorCode::InvalidArgument,
+          fmt::format("deadlock after {} transactions: nobody has anything to do{}",
+                      result_.transactions, who)};
 }
 
 void NetworkRun::on(const Event& event) {

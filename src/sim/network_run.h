@@ -79,7 +79,7 @@ struct NetworkResult {
 /// Requires    clients > 0, shape.epochs > 0, shape.epoch_bytes > 0; memory for so many
 ///             connections, with nothing in it.
 /// Errors      ProtocolError: the order of persistence was broken, or something was acknowledged
-///             that was not persisted. InvalidArgument: nothing can happen any more, or one
+///             that was not persisted. InvalidArgument: a deadlock, with who waits for what, or one
 ///             transaction is aborted a thousand times in a row.
 Result<NetworkResult> run_network(const Hardware& hardware, const NetworkOptions& options,
                                   RemoteMemory& memory);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <queue>
+#include <string>
 #include <vector>
 
 namespace perdure::sim {
@@ -27,12 +28,15 @@ class RemoteMemory {
 
   /// All of the epoch is at the memory controller's door. Those of a connection come in order.
   virtual void arrive(const RemoteEpoch& epoch, Time now) = 0;
-  /// When something happens; kTimeNever: nothing, unless something comes.
+  /// When something happens; kTimeNever: nothing, unless something comes. What goes on for ever
+  /// without persisting anything, as refreshes do, is nothing.
   virtual Time next() const = 0;
   /// Appends what is persisted. Requires  now == next().
   virtual void step(Time now, std::vector<RemoteEpoch>& persisted) = 0;
   /// Errors  ProtocolError: the order of persistence was broken.
   virtual Result<void> verdict() const { return {}; }
+  /// What its oldest epoch waits for, as words after "waits for"; empty: nobody knows.
+  virtual std::string blocked(std::uint32_t /*connection*/) const { return {}; }
 };
 
 /// Each epoch takes `medium`, after those before it of its connection; connections are independent.

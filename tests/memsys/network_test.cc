@@ -123,5 +123,50 @@ TEST(NetworkAndBanks, AControllerThatForgetsBarriersIsCaught) {
   EXPECT_TRUE(server.run(options, banked).ok());
 }
 
+// The connection's entries are the first behind those of the processor's threads. Refreshes go on
+// for ever beside them: they are no progress.
+TEST(NetworkAndBanks, ADeadlockIsToldThoughRefreshesGoOn) {
+  Server server;
+  BankedMemoryOptions banked;
+  const std::uint32_t first = server.processor.threads();
+  for (const std::uint64_t refreshes : {0, 4000}) {
+    server.device.timing.tREFI = refreshes;
+    server.device.timing.tRFC = 100;
+    for (const Ordering ordering : kRemoteOrderings) {
+      banked.ordering = ordering;
+      for (const std::uint32_t clients : {1U, 3U}) {
+        sim::NetworkOptions options = transactions(Strategy::Bsp, 3, 512, 9);
+        options.clients = clients;
+        banked.mutant.holds_thread.reset();
+        EXPECT_TRUE(server.run(options, banked).ok());
+        banked.mutant.holds_thread = first;
+        const auto broken = server.run(options, banked);
+        ASSERT_FALSE(broken.ok());
+        EXPECT_EQ(broken.code(), ErrorCode::InvalidArgument);
+        EXPECT_NE(broken.error().message.find(
+                      "transactions: nobody has anything to do; client 0 waits for the persist "
+                      "ACK of epoch 2, and its memory for write 0, which the ordering controller "
+                      "holds"),
+                  std::string::npos)
+            << broken.error().message;
+      }
+    }
+  }
+}
+
+// The bound follows the device: cells that are written in a million cycles are no deadlock, nor is
+// a client that computes for a second.
+TEST(NetworkAndBanks, WaitingForSlowCellsOrASlowClientIsNoDeadlock) {
+  Server server;
+  server.device.timing.tWR = 1'000'000;
+  server.device.timing.tREFI = 1'100'000;
+  server.device.timing.tRFC = 100;
+  sim::NetworkOptions options = transactions(Strategy::Bsp, 20, 512, 2);
+  options.shape.compute = 1'000'000'000'000;
+  const auto run = server.run(options);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_EQ(run->transactions, 2U);
+}
+
 }  // namespace
 }  // namespace perdure::memsys

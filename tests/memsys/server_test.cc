@@ -408,7 +408,7 @@ TEST(ServerDeadlock, IsToldWithWhoWaitsForWhom) {
           cores(2), {{{{Persist, x}}}, {{{Compute, 300}, {Persist, x}, {Fence, 0}}}}, options));
     };
     EXPECT_EQ(told({}), "none") << to_string(ordering);
-    const std::string broken = told({.holds_thread_0 = true});
+    const std::string broken = told({.holds_thread = 0});
     EXPECT_TRUE(says(broken,
                      "thread 0 waits for its oldest persist, write 0, which the ordering "
                      "controller holds; "))
@@ -430,7 +430,7 @@ TEST(ServerDeadlock, IsToldThoughChannelsAndRefreshesGoOn) {
   options.transactions = 1;
   options.remote = {1, 256, 300'000, 4096, 64, 1, nullptr};
   ASSERT_TRUE(run_server(device, cores(1), script, options).ok());
-  options.controller_mutant.holds_thread_0 = true;
+  options.controller_mutant.holds_thread = 0;
   Script again({{{{Persist, at(0, 1)}, {Fence, 0}, {Commit, 0}}}});
   const auto broken = run_server(device, cores(1), again, options);
   ASSERT_FALSE(broken.ok());

@@ -18,7 +18,9 @@ BankedMemory::BankedMemory(const Device& device, const Processor& processor,
       ordering_(processor, options.ordering, options.mutant),
       memory_(device, options.persist_point, ordering_, buffers_),
       law_(processor.threads() + options.connections, {}),
-      connections_(options.connections) {
+      connections_(options.connections),
+      longest_wait_(memory_.time_at(device.timing.longest_wait()) + processor.crossbar_ps +
+                    processor.schedule_ps + processor.remote_wait_ps) {
   PERDURE_ASSERT(device.geometry.line_bytes == kCacheLineBytes);
   PERDURE_ASSERT(is_remote_ordering(options.ordering));
   PERDURE_ASSERT(log_lines_ > 0 && log_lines_ * options.connections <= memory_.lines());
@@ -33,7 +35,20 @@ BankedMemory::BankedMemory(const Device& device, const Processor& processor,
 void BankedMemory::arrive(const sim::RemoteEpoch& epoch, Time now) {
   const std::uint64_t lines = (epoch.bytes + kCacheLineBytes - 1) / kCacheLineBytes;
   connections_[epoch.connection].epochs.push_back({epoch, lines, lines});
+  if (open_lines_ == 0) progress_ = now;
+  open_lines_ += lines;
   enter(epoch.connection, now);
+}
+
+Time BankedMemory::next() const {
+  const Time next = memory_.next();
+  const bool stuck = open_lines_ > 0 && next > progress_ && next - progress_ > longest_wait_;
+  return stuck ? sim::kTimeNever : next;
+}
+
+std::string BankedMemory::blocked(std::uint32_t connection) const {
+  const std::uint32_t thread = thread_of(connection);
+  return buffers_.of(thread).empty() ? "" : buffers_.describe_oldest(thread);
 }
 
 /// What there is room for.
@@ -61,6 +76,7 @@ bool BankedMemory::enter_lines(std::uint32_t connection, Arrived& arrived, Time 
     const auto added = buffers_.add_write(thread, {line, memory_.bank_of(line), ready, now});
     memory_.look(ready);
     if (added.coalesced) {
+      --open_lines_;
       --arrived.open;  // a log shorter than the epoch: the entry's data are replaced
       continue;
     }
@@ -92,6 +108,8 @@ void BankedMemory::on_persisted(PersistId id, Time now, std::vector<sim::RemoteE
   });
   PERDURE_ASSERT(arrived != me.epochs.end());
   me.writes.erase(write);
+  --open_lines_;
+  progress_ = now;
   buffers_.persisted(id, now);
   memory_.look(now);
   if (--arrived->open > 0) return;

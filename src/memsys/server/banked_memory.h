@@ -30,9 +30,10 @@ class BankedMemory final : public sim::RemoteMemory {
                const BankedMemoryOptions& options);
 
   void arrive(const sim::RemoteEpoch& epoch, Time now) override;
-  Time next() const override { return memory_.next(); }
+  Time next() const override;
   void step(Time now, std::vector<sim::RemoteEpoch>& persisted) override;
   Result<void> verdict() const override;
+  std::string blocked(std::uint32_t connection) const override;
 
   ChannelCounts counts() const { return memory_.counts(); }
 
@@ -67,6 +68,9 @@ class BankedMemory final : public sim::RemoteMemory {
   MemorySide memory_;
   ServerLaw law_;
   std::vector<Connection> connections_;
+  std::uint64_t open_lines_ = 0;  // of all connections, not persisted
+  Time progress_ = 0;             // the last one was persisted, or the first of them came
+  const Time longest_wait_;       // from there to the next one, unless they are a deadlock
   MemorySide::Outcome outcome_;
 };
 

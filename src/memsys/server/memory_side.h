@@ -32,6 +32,7 @@ class MemorySide {
   /// Requires  now == next(). Persists are still in the buffers: the caller takes them out.
   void step(Time now, Outcome& outcome);
 
+  Time time_at(Cycle cycle) const { return cycle * clock_ps_; }
   std::uint32_t bank_of(std::uint64_t line) const;
   std::uint64_t lines() const { return map_.lines(); }
   ChannelCounts counts() const;
@@ -52,7 +53,6 @@ class MemorySide {
   };
 
   Cycle cycle_at(Time at) const { return (at + clock_ps_ - 1) / clock_ps_; }
-  Time time_at(Cycle cycle) const { return cycle * clock_ps_; }
   void enter_one(Cycle now);
   bool enter_first(Ring<std::uint64_t>& waiting, bool write, std::uint32_t as, Cycle now);
   bool enter_persist(Cycle now);

@@ -93,7 +93,7 @@ OrderingController::OrderingController(const Processor& processor, Ordering orde
 OrderingController::Choice OrderingController::choose(const PersistBuffers& buffers,
                                                       const ControllerView& view) {
   const Choice choice = choose_unbroken(buffers, view);
-  if (mutant_.holds_thread_0 && choice.id && choice.id->thread == 0) return {};
+  if (choice.id && choice.id->thread == mutant_.holds_thread) return {};
   return choice;
 }
 

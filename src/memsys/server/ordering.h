@@ -45,7 +45,8 @@ struct ControllerView {
 /// What broken controllers do; for the tests of the law and of deadlocks.
 struct ControllerMutant {
   bool ignores_barriers = false;
-  bool holds_thread_0 = false;  // sends none of its writes, nor anything while one of them is next
+  /// Sends none of its writes, nor anything while one of them is next.
+  std::optional<std::uint32_t> holds_thread;
 };
 
 class OrderingController {
