@@ -19,11 +19,13 @@
 #include <optional>
 
 #include "control/host_port.h"
+#include "control/json_codec.h"
 #include "core/backoff.h"
 #include "core/clock.h"
 #include "core/errno_error.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "rpmem/control.h"
 
 namespace perdure::rpmem {
 namespace {
@@ -115,13 +117,21 @@ void say(int connection, const std::string& text) {
   (void)::send(connection, text.data(), text.size(), MSG_NOSIGNAL);
 }
 
+/// As a client reads it that runs such a command.
+void refuse(int connection, const std::string& line, const Error& error) {
+  if (line.find("--remove") != std::string::npos) {
+    return say(connection, fmt::format("rpmemd: {}\nexit {}\n", error.message, EINVAL));
+  }
+  say(connection, encode_frame({FrameKind::Refused, control::encode(error)}));
+}
+
 /// In a process of its own, until the client has gone.
 void serve_one(const ListenerOptions& options, int connection) {
   const auto line = read_line(connection);
   if (!line) ::_exit(kExitNotServed);
   const auto arguments = arguments_in(*line);
   if (!arguments.ok()) {
-    say(connection, fmt::format("rpmemd: {}\nexit {}\n", arguments.error().message, EINVAL));
+    refuse(connection, *line, arguments.error());
     ::_exit(kExitNotServed);
   }
   // NOLINTNEXTLINE(concurrency-mt-unsafe): a child that has one thread
@@ -240,7 +250,8 @@ Result<void> listen_for_clients(const ListenerOptions& options) {
   socklen_t length = sizeof own;
   (void)::getsockname(listener, reinterpret_cast<sockaddr*>(&own), &length);
   const std::string name = address_of(own, length);
-  fmt::print("listening at {}:{}\n", at.host, name.substr(name.rfind(' ') + 1));
+  const auto port = std::strtoul(name.c_str() + name.rfind(' ') + 1, nullptr, 10);
+  fmt::print("listening at {}\n", control::to_string({at.host, static_cast<std::uint16_t>(port)}));
   std::fflush(stdout);
   std::optional<Backoff> lacking;
   for (;;) {

@@ -16,6 +16,7 @@
 
 #include "testing/process.h"
 #include "tests/compat/client.h"
+#include "tests/compat/listening_rpmemd.h"
 #include "tests/compat/target.h"
 
 namespace perdure {
@@ -65,15 +66,15 @@ class RealSsh : public testing::Test {
     for (int tries = 0; tries < kPortsTried; ++tries) {
       const int port = 20'000 + (::getpid() * 7 + tries * 101) % 20'000;
       test::write_text(at("sshd_config"),
-                       fmt::format("ListenAddress 127.0.0.1\nPort {}\nHostKey {}\n"
+                       fmt::format("ListenAddress {}\nPort {}\nHostKey {}\n"
                                    "AuthorizedKeysFile {}\nPidFile none\nStrictModes no\n"
                                    "UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n",
-                                   port, at("host"), at("client.pub")));
+                                   address_, port, at("host"), at("client.pub")));
       test::write_text(at("ssh_config"),
-                       fmt::format("Host *\n Port {}\n HostName 127.0.0.1\n IdentityFile {}\n"
+                       fmt::format("Host *\n Port {}\n HostName {}\n IdentityFile {}\n"
                                    " IdentitiesOnly yes\n StrictHostKeyChecking no\n"
                                    " UserKnownHostsFile {}\n LogLevel ERROR\n",
-                                   port, at("client"), at("known")));
+                                   port, address_, at("client"), at("known")));
       auto started = ChildProcess::start({kSshd, "-D", "-e", "-f", at("sshd_config")}, at("sshd"));
       ASSERT_TRUE(started.ok());
       sshd_ = std::move(*started);
@@ -90,6 +91,7 @@ class RealSsh : public testing::Test {
   }
 
   test::Target target_{"tcp"};
+  std::string address_ = "127.0.0.1";
   ChildProcess sshd_;
 };
 
@@ -123,39 +125,72 @@ TEST_F(RealSsh, SaysWhyItLetsNobodyIn) {
       << rpmem_errormsg();
 }
 
+// Receive: a client is killed while it has the pool.
+// Expect: sshd and the rpmemd behind it see that, and another client has the pool at once.
+TEST_F(RealSsh, FreesThePoolOfAClientThatWasKilled) {
+  ::setenv("PERDURE_RPMEM_TRANSPORT", "shm", 1);
+  const Memory memory;
+  RPMEMpool* const made = test::create(memory);
+  ASSERT_NE(made, nullptr) << rpmem_errormsg();
+  ASSERT_EQ(rpmem_close(made), 0) << rpmem_errormsg();
+  auto client = ChildProcess::start({HOLDER, "localhost", "r.set", std::to_string(memory.bytes())},
+                                    at("holder"));
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const Deadline within = Deadline::after(std::chrono::seconds(60));
+  while (test::read_whole(at("holder")).empty() && client->running() && !within.passed()) {
+    test::pause_for(std::chrono::milliseconds(5));
+  }
+  ASSERT_EQ(test::read_whole(at("holder")), "open\n");
+  client->kill();
+  RPMEMpool* const pool = test::open(memory);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+}
+
+/// The same, at an address of IPv6.
+class RealSshOverIpv6 : public RealSsh {
+ protected:
+  void SetUp() override {
+    if (!test::has_ipv6()) GTEST_SKIP() << "no IPv6 on loopback";
+    address_ = "::1";
+    RealSsh::SetUp();
+  }
+};
+
+TEST_F(RealSshOverIpv6, CarriesAPool) {
+  const Memory memory;
+  const rpmem_pool_attr attributes = test::some_attributes();
+  unsigned lanes = 1;
+  RPMEMpool* const pool =
+      rpmem_create("[::1]", "r.set", memory.at(), memory.bytes(), &lanes, &attributes);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  std::memset(memory.at() + kPage, '6', 100);
+  ASSERT_EQ(rpmem_persist(pool, kPage, 100, 0, 0), 0) << rpmem_errormsg();
+  EXPECT_EQ(test::read_whole(target_.at_home("r.set.0")).substr(kPage, 100), std::string(100, '6'));
+  EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+  EXPECT_EQ(rpmem_remove("[::1]", "r.set", 0), 0) << rpmem_errormsg();
+}
+
 /// An rpmemd that listens, in ssh's place.
 class ListeningRpmemd : public testing::Test {
  protected:
   void SetUp() override {
     target_.serve_set("r.set", {"4M"});
-    auto started = ChildProcess::start(
-        {RPMEMD, "--config", target_.at_home("conf"), "--listen", "127.0.0.1:0"}, at("said"));
-    ASSERT_TRUE(started.ok()) << started.error().message;
-    daemon_ = std::move(*started);
-    const Deadline within = Deadline::after(std::chrono::seconds(20));
-    std::string said;
-    while (said.find('\n') == std::string::npos && !within.passed()) {
-      test::pause_for(std::chrono::milliseconds(5));
-      said = test::read_whole(at("said"));
-    }
-    const std::size_t port = said.rfind(':');
-    ASSERT_NE(port, std::string::npos) << said;
-    host_ = "localhost" + said.substr(port, said.find('\n') - port);
-    ::setenv("RPMEM_SSH", RPMEM_CONNECT, 1);
+    daemon_.start(target_, "127.0.0.1");
   }
   std::string at(const std::string& name) const { return target_.here(name); }
   RPMEMpool* create(const Memory& memory) const {
     const rpmem_pool_attr attributes = test::some_attributes();
     unsigned lanes = 1;
-    return rpmem_create(host_.c_str(), "r.set", memory.at(), memory.bytes(), &lanes, &attributes);
+    return rpmem_create(daemon_.host().c_str(), "r.set", memory.at(), memory.bytes(), &lanes,
+                        &attributes);
   }
   int remove(const std::string& set, int flags = 0) const {
-    return rpmem_remove(host_.c_str(), set.c_str(), flags);
+    return rpmem_remove(daemon_.host().c_str(), set.c_str(), flags);
   }
 
   test::Target target_{"shm"};
-  ChildProcess daemon_;
-  std::string host_;
+  test::ListeningDaemon daemon_;
 };
 
 TEST_F(ListeningRpmemd, TakesTheirPlaceForPoolsAndTheirRemoval) {
@@ -178,23 +213,52 @@ TEST_F(ListeningRpmemd, TakesTheirPlaceForPoolsAndTheirRemoval) {
 // Expect: it says so and goes on, and serves them once there are descriptors again.
 TEST_F(ListeningRpmemd, GoesOnWithoutDescriptors) {
   rlimit before{};
-  ASSERT_EQ(::prlimit(daemon_.pid(), RLIMIT_NOFILE, nullptr, &before), 0);
+  const pid_t process = daemon_.process().pid();
+  ASSERT_EQ(::prlimit(process, RLIMIT_NOFILE, nullptr, &before), 0);
   const rlimit none{3, before.rlim_max};
-  ASSERT_EQ(::prlimit(daemon_.pid(), RLIMIT_NOFILE, &none, nullptr), 0);
+  ASSERT_EQ(::prlimit(process, RLIMIT_NOFILE, &none, nullptr), 0);
   // The kernel took a descriptor for the first one before it came; its rpmemd gets none.
   const Memory memory;
   EXPECT_EQ(create(memory), nullptr);
   const Deadline within = Deadline::after(std::chrono::seconds(60));
-  while (test::read_whole(at("said")).find("Too many open files): end") == std::string::npos &&
-         daemon_.running() && !within.passed()) {
+  while (daemon_.said().find("Too many open files): end") == std::string::npos &&
+         daemon_.process().running() && !within.passed()) {
     test::pause_for(std::chrono::milliseconds(5));
   }
-  EXPECT_TRUE(daemon_.running()) << test::read_whole(at("said"));
-  EXPECT_FALSE(within.passed()) << test::read_whole(at("said"));
-  ASSERT_EQ(::prlimit(daemon_.pid(), RLIMIT_NOFILE, &before, nullptr), 0);
+  EXPECT_TRUE(daemon_.process().running()) << daemon_.said();
+  EXPECT_FALSE(within.passed()) << daemon_.said();
+  ASSERT_EQ(::prlimit(process, RLIMIT_NOFILE, &before, nullptr), 0);
   RPMEMpool* const pool = create(memory);
   ASSERT_NE(pool, nullptr) << rpmem_errormsg();
   EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+}
+
+// Receive: the address in brackets, as a set file has it, also behind a user's name.
+// Expect: the data plane is at that address too; without the port it goes to the usual one.
+TEST(ListeningRpmemdOverIpv6, IsReachedByItsAddress) {
+  if (!test::has_ipv6()) GTEST_SKIP() << "no IPv6 on loopback";
+  for (const char* transport : {"tcp", "shm"}) {
+    const test::Target target(transport);
+    target.serve_set("r.set", {"4M"});
+    test::ListeningDaemon daemon;
+    ASSERT_NO_FATAL_FAILURE(daemon.start(target, "[::1]"));
+    const Memory memory;
+    const rpmem_pool_attr attributes = test::some_attributes();
+    unsigned lanes = 1;
+    RPMEMpool* pool = rpmem_create(daemon.host().c_str(), "r.set", memory.at(), memory.bytes(),
+                                   &lanes, &attributes);
+    ASSERT_NE(pool, nullptr) << transport << ": " << rpmem_errormsg();
+    std::memset(memory.at() + kPage, '6', 100);
+    ASSERT_EQ(rpmem_persist(pool, kPage, 100, 0, 0), 0) << rpmem_errormsg();
+    EXPECT_EQ(test::read_whole(target.at_home("r.set.0")).substr(kPage, 100),
+              std::string(100, '6'));
+    EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+    pool = rpmem_open(("somebody@" + daemon.host()).c_str(), "r.set", memory.at(), memory.bytes(),
+                      &lanes, nullptr);
+    ASSERT_NE(pool, nullptr) << transport << ": " << rpmem_errormsg();
+    EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+    EXPECT_EQ(rpmem_remove(daemon.host().c_str(), "r.set", 0), 0) << rpmem_errormsg();
+  }
 }
 
 TEST_F(ListeningRpmemd, RunsNothingElse) {
@@ -203,7 +267,10 @@ TEST_F(ListeningRpmemd, RunsNothingElse) {
        {"touch " + made + "; rpmemd", "rpmemd; touch " + made, "rpmemd --log-file " + made,
         "rpmemd --config " + made, "$(touch " + made + ")rpmemd", std::string("sh rpmemd")}) {
     ::setenv("RPMEM_CMD", command.c_str(), 1);
-    EXPECT_EQ(create(Memory()), nullptr) << command;
+    EXPECT_EQ(test::refused(create(Memory()) == nullptr), EINVAL) << command;
+    const std::string said = rpmem_errormsg();
+    EXPECT_NE(said.find("'" + command + "': not a command of librpmem's"), std::string::npos)
+        << said;
     EXPECT_NE(remove("r.set"), 0) << command;
   }
   ::unsetenv("RPMEM_CMD");
