@@ -19,6 +19,7 @@
 
 #include "command_line/command_line.h"
 #include "control/version.h"
+#include "core/errno_error.h"
 #include "core/text_file.h"
 #include "core/try.h"
 #include "listener.h"
@@ -47,7 +48,7 @@ librpmem.so.1 runs it over ssh; by hand it is of use with --remove:
 struct Arguments {
   std::string config;
   std::string removed;
-  std::string threads;
+  std::uint64_t threads = 0;
   bool force = false;
   bool pool_set = false;
   bool persist_apm = false;
@@ -65,11 +66,12 @@ void describe(const app::Program& program, Arguments& to) {
   program.footer(kFooter);
   program.set_version("rpmemd " + std::string(control::version()) + " (Perdure)");
   program.add_option("-c,--config", to.config, "read this file in place of the usual two");
-  program.add_option("-r,--remove", to.removed, "remove the parts of a set, and end")
-      .type_name("SET");
-  program.add_flag("-f,--force", to.force, "with --remove: what is gone is no error");
-  program.add_flag("-s,--pool-set", to.pool_set, "with --remove: remove the set file as well");
-  program.add_option("-t,--nthreads", to.threads, "taken, and of no effect");
+  const app::Option remove =
+      program.add_option("-r,--remove", to.removed, "remove the parts of a set, and end")
+          .type_name("SET");
+  program.add_flag("-f,--force", to.force, "what is gone is no error").needs(remove);
+  program.add_flag("-s,--pool-set", to.pool_set, "remove the set file as well").needs(remove);
+  program.add_option("-t,--nthreads", to.threads, "taken, and of no effect").whole_number();
   program.add_option("--poolset-dir", to.poolset_dir, "directory of the set files")
       .type_name("DIR");
   program.add_option("--part-dir", to.part_dirs, "parts may lie there, too").type_name("DIR");
@@ -108,7 +110,10 @@ Result<void> read_file(DaemonConfig& config, const std::string& path, bool must_
                        const std::string& home) {
   auto text = load_text(path, kConfigBytesMax);
   if (!text && !must_be_there && text.code() == ErrorCode::NotFound) return {};
-  if (!text) return text.error();
+  if (!text) {
+    return Error{text.code(), fmt::format("{}; correct that, or name another file with --config",
+                                          text.error().message)};
+  }
   return read_config(config, *text, path, home);
 }
 
@@ -173,8 +178,10 @@ Result<void> begin_logging(const DaemonConfig& config) {
   if (config.log_file.empty()) return {};
   std::FILE* const file = std::fopen(config.log_file.c_str(), "ae");
   if (file == nullptr) {
-    return Error{ErrorCode::SystemError,
-                 fmt::format("log-file '{}' can not be written to", config.log_file)};
+    const Error why =
+        errno_error(fmt::format("log-file '{}' can not be written to", config.log_file), errno);
+    return Error{why.code,
+                 why.message + "; name another one, or none: then syslog has the messages"};
   }
   set_message_callback([least, file](Severity severity, const std::string& message) {
     if (severity_of(severity) > least) return;

@@ -37,7 +37,8 @@ Result<std::string> parse_directory(const std::string& word, const std::string& 
   std::string path = word;
   if (path.compare(0, kHome.size(), kHome) == 0) path = home + path.substr(kHome.size());
   if (!path.empty() && path.front() == '/') return path;
-  return Error{ErrorCode::InvalidArgument, fmt::format("'{}' is not absolute", word)};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("'{}' is not absolute; it begins with / or with $HOME", word)};
 }
 
 template <typename T>
@@ -70,7 +71,9 @@ Result<void> set_key(DaemonConfig& config, const std::string& key, const std::st
     config.declared = domain;
     return {};
   }
-  return Error{ErrorCode::InvalidArgument, "there is no such key"};
+  return Error{ErrorCode::InvalidArgument,
+               "there is no such key; there are poolset-dir, part-dir, declare-domain, "
+               "persist-apm, persist-general, log-file, log-level and use-syslog"};
 }
 
 }  // namespace

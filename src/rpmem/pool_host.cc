@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "control/host_port.h"
+#include "core/log_message.h"
 #include "core/random.h"
 #include "core/try.h"
 #include "fabric/open_device.h"
@@ -48,6 +49,8 @@ Result<PartSet> open_parts(const SetFile& set, std::uint64_t bytes_min) {
 Frame PoolHost::handle(const Frame& request) {
   auto answered = answer(request);
   if (answered.ok()) return {FrameKind::Done, std::move(answered).value()};
+  const bool opens = request.kind == FrameKind::Create || request.kind == FrameKind::Open;
+  if (opens) log_message(Severity::Error, "a client gets no pool: " + answered.error().message);
   return {FrameKind::Refused, control::encode(answered.error())};
 }
 
