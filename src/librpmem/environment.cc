@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string_view>
 #include <vector>
+
+#include "core/errno_error.h"
 
 namespace perdure::librpmem {
 namespace {
@@ -45,6 +48,12 @@ std::vector<std::string> commands() {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return found;
+}
+
+void say(std::FILE* file, const std::string& message) {
+  const std::string line = "<librpmem> " + message + "\n";
+  std::fwrite(line.data(), 1, line.size(), file);
+  std::fflush(file);
 }
 
 }  // namespace
@@ -85,17 +94,19 @@ void begin_logging() {
     const std::uint64_t level = number("RPMEM_LOG_LEVEL").value_or(0);
     if (level == 0) return;
     const std::string path = variable("RPMEM_LOG_FILE");
-    std::FILE* const file = path.empty() ? stderr : std::fopen(path.c_str(), "ae");
-    if (file == nullptr) return;
+    std::FILE* file = path.empty() ? stderr : std::fopen(path.c_str(), "ae");
+    if (file == nullptr) {
+      const Error why = errno_error("RPMEM_LOG_FILE '" + path + "' can not be written to", errno);
+      file = stderr;
+      say(file, why.message + "; messages go here instead");
+    }
     set_message_callback([file, level](Severity severity, const std::string& message) {
       const std::uint64_t least = severity == Severity::Error     ? 1
                                   : severity == Severity::Warning ? 2
                                   : severity == Severity::Info    ? 3
                                                                   : 4;
       if (least > level) return;
-      const std::string line = "<librpmem> " + message + "\n";
-      std::fwrite(line.data(), 1, line.size(), file);
-      std::fflush(file);
+      say(file, message);
     });
   });
 }

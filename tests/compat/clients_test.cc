@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
+#include "tests/compat/obeying_program.h"
 #include "tests/compat/target.h"
 
 namespace perdure {
@@ -122,6 +124,42 @@ TEST_F(PmdkClients, TheLibrarySaysInItsLogWhatWentWrong) {
   const std::string said = test::read_whole(log);
   EXPECT_NE(said.find("<librpmem> rpmem_create: "), std::string::npos) << said;
   EXPECT_NE(said.find("r.set"), std::string::npos) << said;
+}
+
+// The daemon is killed under a program: a warning, for the program goes on.
+TEST_F(PmdkClients, ItsLogHasWhatItsLevelSays) {
+  target_.serve_set("r.set", {"10M"});
+  const std::string set = target_.client_set("l.set", "10M", {"r.set"});
+  fill(set);
+  const std::string log = target_.here("log");
+  ::setenv("RPMEM_LOG_FILE", log.c_str(), 1);
+  for (const char* level : {"1", "2", "3", "4", "all", "-1", ""}) {
+    ::setenv("RPMEM_LOG_LEVEL", level, 1);
+    std::filesystem::remove(log);
+    test::ObeyingProgram program(OBJTX, set, target_.here("output"));
+    ASSERT_NO_FATAL_FAILURE(program.start());
+    test::kill_rpmemd(target_.daemons().back());
+    program.tell();
+    ASSERT_TRUE(program.says_more(30)) << program.said();
+    program.tell();
+    ASSERT_TRUE(program.waits()) << program.said();
+    program.process().kill();
+    const std::string said = test::read_whole(log);
+    const std::string levels = "234";
+    const bool warns = *level != '\0' && levels.find(level) != std::string::npos;
+    EXPECT_EQ(said.find("the connection is back") != std::string::npos, warns) << level << said;
+  }
+  ::unsetenv("RPMEM_LOG_FILE");
+  ::setenv("RPMEM_LOG_LEVEL", "1", 1);
+  std::filesystem::remove(target_.at_home("r.set.0"));
+  const std::string nowhere = target_.here("none/log");
+  const auto opened =
+      run_client({"/usr/bin/env", "RPMEM_LOG_FILE=" + nowhere, OBJTX, "check", set});
+  EXPECT_NE(opened.status, 0);
+  for (const std::string& words :
+       {"RPMEM_LOG_FILE '" + nowhere, std::string("No such file"), std::string("rpmem_open: ")}) {
+    EXPECT_NE(opened.output.find(words), std::string::npos) << words << ": " << opened.output;
+  }
 }
 
 TEST_F(PmdkClients, WithoutTheTargetAPoolIsNotMade) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "librpmem/environment.h"
 #include "rpmem/remote_pool.h"
 #include "testing/process.h"
 #include "tests/compat/client.h"
@@ -63,6 +64,26 @@ TEST_F(RpmemEnvironment, WhatTunedAProviderIsTakenAndOfNoEffect) {
     ::setenv("RPMEM_ENABLE_VERBS", value, 1);
     ::setenv("RPMEM_WORK_QUEUE_SIZE", value, 1);
     EXPECT_TRUE(works()) << value;
+  }
+}
+
+// Without verbs no RNIC is looked for; every other word leaves that as it is. Of the rest nothing
+// changes what is chosen.
+TEST_F(RpmemEnvironment, VerbsCanBeRuledOut) {
+  const auto choice = [] {
+    rpmem::RemotePoolOptions options;
+    librpmem::apply_environment(options);
+    return options.choice;
+  };
+  EXPECT_TRUE(choice().rdma);
+  ::setenv("RPMEM_ENABLE_VERBS", "0", 1);
+  EXPECT_FALSE(choice().rdma);
+  ::setenv("RPMEM_ENABLE_SOCKETS", "0", 1);
+  EXPECT_FALSE(choice().rdma);
+  EXPECT_EQ(choice().transport, Transport::Shm) << "as the test's target has it";
+  for (const char* value : {"1", "", "no", "-1"}) {
+    ::setenv("RPMEM_ENABLE_VERBS", value, 1);
+    EXPECT_TRUE(choice().rdma) << value;
   }
 }
 
