@@ -16,6 +16,9 @@
 //   set-aside-is-earned       a call is set aside, or dropped, only when it was tried often enough
 //   own-calls-are-seen        a query that is to see this client's calls does
 //   errors-are-known          what a client is told is what the header names
+//   calls-keep-their-deadline what takes a deadline returns by then, or as much later as coming
+//   back
+//                             to the server may take
 //   something-can-be-done     with everything repaired, every call comes to an end, and new ones do
 #pragma once
 
@@ -95,6 +98,7 @@ class RpcJudge final : public Judge {
   void holds_all(const BankBytes& bank);
 
   void wrong_error(std::string story) { broken("errors-are-known", std::move(story)); }
+  void late(std::string story) { broken("calls-keep-their-deadline", std::move(story)); }
   void order_is_broken(std::string story) { broken("order-is-kept", std::move(story)); }
   void lost(std::string story) { broken("durable-is-executed", std::move(story)); }
   void nothing_can_be_done(std::string story) { broken("something-can-be-done", std::move(story)); }

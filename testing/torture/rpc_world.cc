@@ -374,8 +374,8 @@ std::vector<Counter> RpcWorld::counters() const {
   std::vector<Counter> counters;
   for (const char* name :
        {"applied", "cancelled", "drained", "dropped", "durable", "ended_in_recovery", "expired",
-        "fenced", "inherited", "kills", "power_cuts_counted", "queries", "queue_full", "replies",
-        "retried", "started"}) {
+        "fenced", "inherited", "kills", "malformed_entries", "malformed_requests",
+        "power_cuts_counted", "queries", "queue_full", "replies", "retried", "started"}) {
     const auto found = counts_.find(name);
     counters.push_back({name, found == counts_.end() ? 0 : found->second});
   }

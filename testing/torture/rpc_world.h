@@ -31,6 +31,11 @@ struct RpcMachines {
   /// To show that the judge would notice: in the end the pool lacks its last line, as if a call
   /// that was applied had never been.
   bool a_line_is_lost = false;
+  /// The same: entries that are put into rings from outside lack nothing.
+  bool an_entry_is_forged = false;
+  /// The same: every call takes a second more.
+  bool calls_are_late = false;
+  bool operator==(const RpcMachines&) const = default;
 };
 
 /// The scenario of durable RPC: operations, faults and judge.
@@ -71,6 +76,7 @@ class RpcWorld final : public World {
   void add_waits();
   void add_lives();
   void add_operators();
+  void add_malformed();
   void add_faults();
   void add_crashes();
   void add_handlers();
@@ -102,6 +108,10 @@ class RpcWorld final : public World {
   void come_twice(Person& person);
   void older_goes_on(Person& person, Random& choices);
   void bury_the_dead();
+  std::unique_ptr<client::Peer> peer_of(const Person& person);
+  void put_malformed_entry(Person& person, Random& choices);
+  void send_malformed_requests(Person& person, Random& choices);
+  Result<void> send_malformed(Person& person, Random& choices);
 
   // The server and its operator.
   void end_server(bool power);
@@ -123,11 +133,23 @@ class RpcWorld final : public World {
   void look(bool recovered);
   void heal();
   bool finish_person(Person& person);
+  /// Calls, and has the judge know if it took longer than `limit` and what coming back may take.
+  template <typename Call>
+  auto in_time(const char* what, Nanoseconds limit, const Call& call) {
+    const Nanoseconds before = world_.clock().now();
+    const bool was_slow = slow_;
+    auto result = call();
+    if (options_.calls_are_late) world_.tick(std::chrono::seconds(1));
+    note_time(what, limit, world_.clock().now() - before, was_slow);
+    return result;
+  }
+  void note_time(const char* what, Nanoseconds limit, Nanoseconds took, bool was_slow);
   template <typename... Arguments>
   void tell(fmt::format_string<Arguments...> text, Arguments&&... arguments) const {
     if (tell_) tell_(fmt::format(text, std::forward<Arguments>(arguments)...));
   }
 
+  static constexpr std::chrono::milliseconds kServerTimeout{100};
   static constexpr std::size_t kPersons = 5;  // one more than the server has places
 
   const RpcMachines options_;

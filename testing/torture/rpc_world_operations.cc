@@ -47,6 +47,7 @@ void RpcWorld::add_operations() {
   add_waits();
   add_lives();
   add_operators();
+  add_malformed();
 }
 
 void RpcWorld::add_calls() {
@@ -107,7 +108,8 @@ void RpcWorld::add_waits() {
         query(person, choices, choices.chance(2, 3), 10'000);
       }));
   add("poll", 4, with_person([this](Person& person, Random&) {
-        const auto polled = person.caller->poll();
+        const auto polled =
+            in_time("a poll", Nanoseconds{0}, [&] { return person.caller->poll(); });
         if (!polled.ok()) note_error(person, polled.error(), "a poll");
       }));
 }
@@ -152,25 +154,26 @@ bool RpcWorld::ensure_open(Person& person) {
   return person.caller != nullptr || open(person);
 }
 
+std::unique_ptr<client::Peer> RpcWorld::peer_of(const Person& person) {
+  return world_peer(
+      world_, *machine_, [this] { return host_ == nullptr ? nullptr : &host_->service(); },
+      *person.machine);
+}
+
 bool RpcWorld::open(Person& person) {
   RpcClientOptions options;
   options.name = person.name;
   options.measure_costs = random_.below(4) == 0;
-  options.server_timeout = std::chrono::milliseconds(100);
+  options.server_timeout = kServerTimeout;
   options.reconnect = std::chrono::milliseconds(1);
   options.spin = std::chrono::hours(24);  // nothing here sleeps
   constexpr std::array<std::optional<Primary>, 3> kPrimaries = {std::nullopt, Primary::Send,
                                                                 Primary::Write};
   options.primary = kPrimaries[random_.below(kPrimaries.size())];
-  const auto peer = [&] {
-    return world_peer(
-        world_, *machine_, [this] { return host_ == nullptr ? nullptr : &host_->service(); },
-        *person.machine);
-  };
-  auto opened = Caller::open(peer(), options, clock_);
+  auto opened = Caller::open(peer_of(person), options, clock_);
   if (!opened.ok() && opened.code() == ErrorCode::Unsupported) {
     options.primary.reset();
-    opened = Caller::open(peer(), options, clock_);
+    opened = Caller::open(peer_of(person), options, clock_);
   }
   if (!opened.ok()) {
     tell("     {} is not opened: {}", person.name, opened.error().message);
@@ -210,6 +213,15 @@ void RpcWorld::note_told(Person& person) {
   const RpcClientStatus status = person.caller->status();
   judge_.durable(person.id, status.durable);
   judge_.applied(person.id, status.applied);
+}
+
+/// A handler that is slow takes the world's time, of whoever waits meanwhile.
+void RpcWorld::note_time(const char* what, Nanoseconds limit, Nanoseconds took, bool was_slow) {
+  constexpr Nanoseconds kLate = std::chrono::milliseconds(20);  // looks take time
+  if (was_slow || took <= limit + kServerTimeout + kLate) return;
+  judge_.late(fmt::format("{} took {} us; its time-out was {} us, and coming back may take {} us",
+                          what, took.count() / 1000, limit.count() / 1000,
+                          Nanoseconds(kServerTimeout).count() / 1000));
 }
 
 /// What a client may be told: see rpc.h.
@@ -264,7 +276,9 @@ bool RpcWorld::call(Person& person, Random& choices, BankOperator operation, std
   const std::uint64_t key = choices.chance(1, 4) ? 0 : 1 + made.order.half;
   const std::uint64_t sequence = person.caller->status().begun + 1;
   judge_.began(person.id, sequence, made);
-  const auto handle = person.caller->call(static_cast<std::uint32_t>(operation), payload, key);
+  const auto handle = in_time("a call", kServerTimeout, [&] {
+    return person.caller->call(static_cast<std::uint32_t>(operation), payload, key);
+  });
   if (!handle.ok()) {
     judge_.not_begun(person.id);
     if (handle.code() == ErrorCode::QueueFull) ++counts_["queue_full"];
@@ -303,7 +317,9 @@ void RpcWorld::wait(Person& person, Random& choices, RpcLevel level,
   const std::uint64_t begun = person.caller->status().begun;
   if (begun == 0) return;
   const std::uint64_t sequence = begun - std::min(begun - 1, choices.below(5));
-  const auto waited = person.caller->wait(person.caller->handle_of(sequence), level, timeout);
+  const auto waited = in_time("a wait", timeout, [&] {
+    return person.caller->wait(person.caller->handle_of(sequence), level, timeout);
+  });
   if (waited.ok()) {
     ++counts_[level == RpcLevel::Durable ? "durable" : "applied"];
     if (level == RpcLevel::Durable) judge_.durable(person.id, sequence);
@@ -319,7 +335,9 @@ void RpcWorld::wait(Person& person, Random& choices, RpcLevel level,
 
 void RpcWorld::ask_reply(Person& person, std::uint64_t sequence,
                          std::chrono::milliseconds timeout) {
-  const auto reply = person.caller->reply(person.caller->handle_of(sequence), timeout);
+  const auto reply = in_time("a reply", timeout, [&] {
+    return person.caller->reply(person.caller->handle_of(sequence), timeout);
+  });
   if (reply.ok()) {
     ++counts_["replies"];
     if (!reply->cancelled) judge_.applied(person.id, sequence);
@@ -335,9 +353,11 @@ void RpcWorld::ask_reply(Person& person, std::uint64_t sequence,
 void RpcWorld::query(Person& person, Random& choices, bool own_calls, std::uint32_t answer_bytes) {
   const RpcClientStatus before = person.caller->status();
   const BankQuestion question{person.number, answer_bytes};
-  const auto answer =
-      person.caller->query(kBankQuery, std::as_bytes(std::span(&question, 1)), own_calls,
-                           std::chrono::milliseconds(50 + choices.below(100)));
+  const auto timeout = std::chrono::milliseconds(50 + choices.below(100));
+  const auto answer = in_time("a query", timeout, [&] {
+    return person.caller->query(kBankQuery, std::as_bytes(std::span(&question, 1)), own_calls,
+                                timeout);
+  });
   if (!answer.ok()) {
     if (answer.code() == ErrorCode::Busy) judge_.waits_for_operator(person.id, before.begun);
     return note_error(person, answer.error(), "a query");

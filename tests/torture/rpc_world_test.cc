@@ -13,7 +13,7 @@ CampaignState campaign(const RpcMachines& machines, std::uint64_t worlds) {
   options.worlds = worlds;
   options.operations = 200;
   options.world_words = "--world rpc";
-  return short_campaign(rpc_scenario(machines), options, !machines.a_line_is_lost);
+  return short_campaign(rpc_scenario(machines), options, machines == RpcMachines{});
 }
 
 TEST(RpcTorture, NoLawIsBroken) {
@@ -26,6 +26,18 @@ TEST(RpcTorture, ALineThatIsLostIsNoticed) {
   const CampaignState state = campaign({.a_line_is_lost = true}, 1);
   ASSERT_EQ(state.failures.size(), 1u);
   EXPECT_EQ(state.failures[0].breach.law, "money-is-kept");
+}
+
+TEST(RpcTorture, AnEntryThatNobodyCalledIsNoticed) {
+  const CampaignState state = campaign({.an_entry_is_forged = true}, 4);
+  ASSERT_EQ(state.failures.size(), 1u);
+  EXPECT_EQ(state.failures[0].breach.law, "nothing-from-nowhere");
+}
+
+TEST(RpcTorture, ACallThatIsLateIsNoticed) {
+  const CampaignState state = campaign({.calls_are_late = true}, 1);
+  ASSERT_EQ(state.failures.size(), 1u);
+  EXPECT_EQ(state.failures[0].breach.law, "calls-keep-their-deadline");
 }
 
 }  // namespace
