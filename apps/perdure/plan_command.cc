@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "core/byte_text.h"
 #include "core/json.h"
+#include "core/rpmem_family.h"
 #include "output.h"
 #include "peer_options.h"
 #include "plan/plan.h"
@@ -93,6 +94,7 @@ std::optional<double> simulated_ns(const PlanOptions& options, const Method& met
 JsonValue candidate_json(const PlanOptions& options, const plan::Candidate& candidate) {
   const auto simulated = simulated_ns(options, candidate.method);
   return {{"name", candidate.method.name},
+          {"rpmem_family", rpmem_family(candidate.method)},
           {"cost_ns", candidate.cost_ns},
           {"simulated_ns", simulated ? JsonValue(*simulated) : JsonValue(nullptr)},
           {"reason", candidate.reason},

@@ -8,15 +8,10 @@
 #include <cstring>
 
 #include "core/random.h"
+#include "core/rpmem_family.h"
 #include "core/try.h"
 
 namespace perdure::mirror {
-namespace {
-
-/// What the rpmem papers call it: whether the responder's processor takes part.
-const char* family_of(const Method& method) { return method.responder.empty() ? "ARRM" : "GPRRM"; }
-
-}  // namespace
 
 ReplicatedMirror::ReplicatedMirror(pmem::Region& local, const MirrorOptions& options,
                                    const Clock& clock)
@@ -281,8 +276,8 @@ MirrorStatus ReplicatedMirror::status() const {
       each.profile = session.connection().pool.profile;
       each.small_method = session.small_method().name;
       each.large_method = session.large_method().name;
-      each.small_family = family_of(session.small_method());
-      each.large_family = family_of(session.large_method());
+      each.small_family = rpmem_family(session.small_method());
+      each.large_family = rpmem_family(session.large_method());
     }
     status.replicas.push_back(std::move(each));
   }

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/assert.h"
+#include "core/rpmem_family.h"
 #include "core/try.h"
 
 namespace perdure::plan {
@@ -217,7 +218,9 @@ Result<std::string> explain(const ServerProfile& server, const Update& update,
   std::string text =
       fmt::format("responder: {}\nupdate: {}, {} bytes, level {}\n\n", perdure::describe(server),
                   to_string(update.shape), update.bytes, to_string(update.level));
-  text += to_text(found.front().method) + "\n";
+  const Method& chosen = found.front().method;
+  text += to_text(chosen);
+  text += fmt::format("  in the words of the rpmem papers: {}\n\n", rpmem_family(chosen));
   text += fmt::format("{:<36}{:>10}  {:<42}{}\n", "candidate", "cost", "uses", "right because");
   for (const Candidate& candidate : found) {
     text += fmt::format("{:<36}{:>7.2f} us  {:<42}{}\n", candidate.method.name,

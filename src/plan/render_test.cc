@@ -71,9 +71,15 @@ TEST(PlanText, ExplainNamesTheChoiceItsRivalsAndTheCrossover) {
   const auto text = explain(server, {}, default_costs(Transport::Tcp));
   ASSERT_TRUE(text.ok());
   for (const std::string_view part :
-       {"send-copy-flush-ack", "write-send-flush-ack", "right because", "from     76667 bytes"}) {
+       {"send-copy-flush-ack", "write-send-flush-ack", "right because", "from     76667 bytes",
+        "in the words of the rpmem papers: GPRRM\n"}) {
     EXPECT_NE(text->find(part), std::string::npos) << part << "\n" << *text;
   }
+  server.transport = Transport::Roce;
+  server.domain = PersistenceDomain::Wsp;
+  const auto one_sided = explain(server, {}, default_costs(Transport::Roce));
+  ASSERT_TRUE(one_sided.ok());
+  EXPECT_NE(one_sided->find("rpmem papers: ARRM\n"), std::string::npos) << *one_sided;
 }
 
 TEST(PlanDrawing, DiagramsAreWellFormed) {

@@ -65,6 +65,7 @@ TEST(Plan, CostsAreThoseOfTheHardwareThatIsNamedOrOfTheDefault) {
   EXPECT_NEAR(usual["candidates"][0]["cost_ns"].get<double>() / latency, 1, 0.12);
   // The same steps on the same hardware: `plan` says what they take beside its sum.
   EXPECT_EQ(usual["candidates"][0]["simulated_ns"], latency);
+  EXPECT_EQ(usual["candidates"][0]["rpmem_family"], "ARRM");
   EXPECT_GT(far["candidates"][0]["simulated_ns"], latency);
   const Outcome text = run({"plan", "--domain", "dmp", "--ddio", "off", "--transport", "roce"});
   EXPECT_TRUE(contains(text.out, fmt::format("step by step: {:.2f} us", latency / 1e3)))
