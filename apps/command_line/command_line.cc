@@ -301,6 +301,16 @@ Error with_meant(Error error, const std::string& word, const std::string& choice
   return error;
 }
 
+Option add_declared_option(Command command, std::optional<PersistenceDomain>& declared,
+                           const std::string& description) {
+  const auto parse = [](std::string_view word) -> Result<std::optional<PersistenceDomain>> {
+    PERDURE_TRY(domain, parse_persistence_domain(word));
+    return std::optional(domain);
+  };
+  return add_word_option<std::optional<PersistenceDomain>>(
+      command, "--declare-domain", declared, parse, description, "none|page|dmp|mhp|wsp");
+}
+
 Option add_size_option(Command command, const std::string& names, std::uint64_t& value,
                        const std::string& description, std::uint64_t low, std::uint64_t high) {
   const auto take = [&value, names, low, high](const std::string& word) -> Result<void> {

@@ -2,6 +2,7 @@
 // headers take the compiler ten seconds in each file that includes them. Only command_line.cc does.
 #pragma once
 
+#include <perdure/profile.h>
 #include <perdure/result.h>
 
 #include <cstdint>
@@ -124,6 +125,10 @@ Option add_word_option(Command command, const std::string& names, T& value,
   };
   return command.add_option_function(names, take, description).option_text(words);
 }
+
+/// Adds --declare-domain, which says what survives a power failure where a pool lies.
+Option add_declared_option(Command command, std::optional<PersistenceDomain>& declared,
+                           const std::string& description);
 
 /// Adds an option that takes a size as parse_bytes() reads it; what is outside is refused. The help
 /// shows the present value, unless that is 0. `value` must outlive the parse.

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "commands.h"
 #include "core/json.h"
 #include "core/try.h"
 #include "kv/kv_audit.h"
-#include "pmem/pool.h"
 #include "rpc/rpc_pool.h"
 
 namespace perdure::kv_app {
@@ -23,18 +23,16 @@ examples:
 
 struct CheckArguments {
   std::string pool;
+  std::optional<PersistenceDomain> declared;
   std::string format = "text";
 };
 
 /// Recovers the pool as the next server would, executes nothing, and reads all of the store.
-Result<kv::KvAudit> audit_pool(const std::string& file) {
-  PERDURE_TRY(opened, pmem::Pool::open(file, {}));
-  PERDURE_TRY(shape, rpc::decode_header(opened->data()));
-  if (!shape) {
-    return Error{ErrorCode::NotFound, fmt::format("{}: no server has ever served this pool", file)};
-  }
-  PERDURE_TRY(pool, rpc::RpcPool::open(std::move(opened), *shape));
-  return kv::audit(kv::KvImage(pool->handlers_data()));
+Result<kv::KvAudit> audit_pool(const CheckArguments& arguments) {
+  PERDURE_TRY(ended, rpc::open_ended_pool(arguments.pool, arguments.declared));
+  if (const std::string vain = rpc::flushed_in_vain(ended, arguments.pool); !vain.empty())
+    fmt::print(stderr, "perdure-kv: {}\n", vain);
+  return kv::audit(kv::KvImage(ended.pool->handlers_data()));
 }
 
 void print_json(const std::string& file, const Result<kv::KvAudit>& audited) {
@@ -59,7 +57,7 @@ void print_json(const std::string& file, const Result<kv::KvAudit>& audited) {
 }
 
 int check(const CheckArguments& arguments) {
-  const auto audited = audit_pool(arguments.pool);
+  const auto audited = audit_pool(arguments);
   const bool looked = audited.ok() || audited.code() == ErrorCode::Corrupt;
   if (!looked) return report(audited.error());
   if (arguments.format == "json") {
@@ -86,6 +84,8 @@ void add_check_command(const app::Program& program, int& status) {
       "check", "Whether all laws of the store in a pool hold; no server may run on it.");
   command.footer(kCheckFooter);
   command.add_option("POOL", arguments.pool, "file of the store").required();
+  app::add_declared_option(command, arguments.declared,
+                           "as its server is told: what survives a power failure there");
   command.add_option("--format", arguments.format, "text or json")
       .is_member({"text", "json"})
       .capture_default();

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ using nlohmann::ordered_json;
 
 struct RpcCommand {
   std::string pool;
+  std::optional<PersistenceDomain> declared;
   std::string client;
   std::uint64_t sequence = 0;
   Format format = Format::Text;
@@ -60,7 +62,7 @@ std::string list_text(const std::string& file, const PoolFound& pool) {
 }
 
 ExitStatus run_list(const RpcCommand& command) {
-  const auto pool = open_rpc_pool(command.pool);
+  const auto pool = open_rpc_pool(command.pool, command.declared);
   if (!pool.ok()) return fail(pool.error());
   const PoolFound found = survey(*pool);
   print(command.format == Format::Json ? json_text(pool_json(command.pool, found), 2) + "\n"
@@ -131,7 +133,7 @@ ordered_json inspect_json(const std::string& file, const PoolFound& pool, const 
 }
 
 ExitStatus run_inspect(const RpcCommand& command) {
-  const auto pool = open_rpc_pool(command.pool);
+  const auto pool = open_rpc_pool(command.pool, command.declared);
   if (!pool.ok()) return fail(pool.error());
   const PoolFound found = survey(*pool);
   const auto client = find_client(found, command.pool, command.client);
@@ -174,7 +176,7 @@ std::string order_text(const std::string& file, const PoolFound& pool, bool drai
 
 /// `drain` asks whether anything is left, `replay` what.
 ExitStatus run_order(const RpcCommand& command, bool must_be_drained) {
-  const auto pool = open_rpc_pool(command.pool);
+  const auto pool = open_rpc_pool(command.pool, command.declared);
   if (!pool.ok()) return fail(pool.error());
   const PoolFound found = survey(*pool);
   const bool held = std::any_of(found.clients.begin(), found.clients.end(),
@@ -196,7 +198,7 @@ Result<void> decide(OpenedPool opened, const RpcCommand& command, Decision decis
 }
 
 ExitStatus run_decision(const RpcCommand& command, Decision decision) {
-  auto pool = open_rpc_pool(command.pool);
+  auto pool = open_rpc_pool(command.pool, command.declared);
   if (!pool.ok()) return fail(pool.error());
   const PoolFound found = survey(*pool);
   const auto client = find_client(found, command.pool, command.client);
@@ -241,6 +243,8 @@ Command add_rpc_subcommand(Command rpc, const std::string& name, const std::stri
   added.add_option("pool", command.pool, "File of the server's pool")
       .required()
       .option_text("FILE");
+  add_declared_option(added, command.declared,
+                      "As its server is told: what survives a power failure there");
   add_format_option(added, command.format);
   return added;
 }

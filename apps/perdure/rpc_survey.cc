@@ -9,7 +9,6 @@
 #include "control/json_fields.h"
 #include "core/try.h"
 #include "output.h"
-#include "pmem/pool.h"
 #include "rpc/client_store.h"
 
 namespace perdure::app {
@@ -34,15 +33,12 @@ std::vector<rpc::Entry> waiting_calls(const rpc::RpcPool& pool, std::size_t plac
 
 }  // namespace
 
-Result<OpenedPool> open_rpc_pool(const std::string& file) {
-  PERDURE_TRY(opened, pmem::Pool::open(file, {}));
-  PERDURE_TRY(shape, rpc::decode_header(opened->data()));
-  if (!shape) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("{}: no durable RPC server has ever served this pool", file)};
-  }
-  std::string uuid = pmem::to_string(opened->uuid());
-  PERDURE_TRY(pool, rpc::RpcPool::open(std::move(opened), *shape));
+Result<OpenedPool> open_rpc_pool(const std::string& file,
+                                 std::optional<PersistenceDomain> declared) {
+  PERDURE_TRY(ended, rpc::open_ended_pool(file, declared));
+  if (const std::string vain = rpc::flushed_in_vain(ended, file); !vain.empty())
+    print_warning(vain);
+  const std::unique_ptr<rpc::RpcPool>& pool = ended.pool;
   // Calls in persistent receive buffers are durable, and in no ring yet.
   bool seen = true;
   for (std::size_t place = 0; place < pool->places().size(); ++place) {
@@ -52,7 +48,7 @@ Result<OpenedPool> open_rpc_pool(const std::string& file) {
     print_warning(fmt::format("of client '{}' there may be more calls than are shown: {}",
                               pool->places()[place].name, replayed.error().message));
   }
-  return OpenedPool{std::move(uuid), std::move(pool), seen};
+  return OpenedPool{std::move(ended.uuid), std::move(ended.pool), seen};
 }
 
 PoolFound survey(const OpenedPool& opened) {

@@ -39,9 +39,9 @@ struct OpenedPool {
 
 /// Recovers the pool, as the next server would, and executes nothing. It is not marked as cleanly
 /// closed: what a server left visible and not durable stays the next one's to see to.
-/// Errors: Busy (it is served), NotFound (no server has ever served it), those of Pool::open and
-/// RpcPool::open.
-Result<OpenedPool> open_rpc_pool(const std::string& file);
+/// `declared`: as its server has it. Errors: Busy (it is served), those of rpc::open_ended_pool.
+Result<OpenedPool> open_rpc_pool(const std::string& file,
+                                 std::optional<PersistenceDomain> declared);
 
 PoolFound survey(const OpenedPool& pool);
 /// Errors: NotFound.

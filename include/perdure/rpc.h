@@ -201,7 +201,8 @@ class RpcServer {
  public:
   /// Recovers the pool, executes every call that it finds, then serves.
   /// Errors: InvalidArgument, Busy (the pool or the port), Corrupt, VersionMismatch, NoSpace,
-  /// PermissionDenied, SystemError.
+  /// PermissionDenied, SystemError, Unsupported (`declared` contradicts what this machine shows, or
+  /// says nothing of a pool that was made with more than that).
   static Result<RpcServer> open(RpcServerOptions options);
   /// Recovers the pool, executes every call that it finds, and serves nobody: before an upgrade, or
   /// when the service ends. What is left is in the status: clients of which `waiting` is not 0 have

@@ -114,6 +114,17 @@ Check check_pool_header(const InspectedHost& inspected) {
 
 Check check_pool_owner(const InspectedHost& inspected) {
   Check check{"pool-owner"};
+  for (const Storage& storage : inspected.storages()) {
+    const std::string& local = storage.medium.local_locks;
+    if (local.empty()) continue;
+    check.evidence.push_back(storage.path + ": " + local);
+    check.find(
+        Verdict::Problem,
+        storage.prefix() + local + ": another one could serve the same pool, so none is opened",
+        "move the pools to a drive of this machine, or to a file system whose locks reach "
+        "all who have it",
+        {"findmnt -T " + storage.path});
+  }
   for (const PoolThere& pool : inspected.place.pools) find_owner(pool, check);
   check.find_nothing("no pool is here yet", inspected.place.path + ": has no pool");
   return check;

@@ -22,6 +22,7 @@
 
 #include "core/errno_error.h"
 #include "core/try.h"
+#include "pmem/mount_options.h"
 #include "pmem/sync_directory.h"
 
 namespace perdure::pmem {
@@ -167,6 +168,13 @@ Result<void> check_name(const File& file) {
 }
 
 Result<void> lock_exclusively(const File& file) {
+  if (const std::string local = why_locks_are_local(mount_of(file.descriptor())); !local.empty())
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("{}: {}, and one that has the file too could serve it at the same time; "
+                    "move the pool to a drive of this machine, or to a file system whose "
+                    "locks do",
+                    file.path(), local)};
   struct flock lock = one_byte_lock(kLockByte);
   if (fcntl(file.descriptor(), F_OFD_SETLK, &lock) != 0) {
     if (errno == EAGAIN || errno == EACCES)

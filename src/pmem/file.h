@@ -53,7 +53,7 @@ Result<File> open_file(const std::string& path, OpenMode access);
 ///
 /// Requires  OpenMode::ReadWrite.
 /// Errors    Busy: someone else has it; the message names the process if it can be known.
-///           Unsupported: the file system has no locks.
+///           Unsupported: the file system has no locks, or its locks keep no other machine out.
 Result<void> lock_exclusively(const File& file);
 
 /// Whether some opener has it so just now. Takes nothing.

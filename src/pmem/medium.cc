@@ -113,6 +113,7 @@ Medium medium_of(const struct statfs& status) {
 /// number names its devices only as the source of the mount.
 void note_what_is_below(Medium& medium, const Mount& mount, dev_t device, std::uint64_t bytes) {
   medium.mount_options = mount.options;
+  medium.local_locks = why_locks_are_local(mount);
   if (major(device) == 0) {
     std::istringstream sources(mount.source);  // bcachefs: "/dev/a:/dev/b"
     for (std::string source; std::getline(sources, source, ':');) {

@@ -30,6 +30,8 @@ struct Medium {
   /// What follows from the facts alone. What is not known to survive does not survive.
   PersistenceDomain found = PersistenceDomain::None;
   std::string mount_options;  // of a page cache; comma-separated; empty: they can not be seen
+  /// Why its locks may keep no other machine out: see why_locks_are_local().
+  std::string local_locks;
   std::vector<Drive> drives;  // below a file system
   /// Why msync and fdatasync do not make data last there, whatever is declared; empty: nothing
   /// known.

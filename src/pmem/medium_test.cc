@@ -378,6 +378,26 @@ TEST(MountOptions, AreFoundByMountId) {
   EXPECT_FALSE(has_option("", "rw"));
 }
 
+TEST(MountOptions, SayWhichLocksKeepNoOtherMachineOut) {
+  const auto why = [](const std::string& type, const std::string& options) {
+    return why_locks_are_local(
+        mount_in("42 27 0:50 / /mnt rw - " + type + " what " + options + "\n", 42));
+  };
+  for (const char* type : {"ext4", "tmpfs", "btrfs", "overlay", "nfs", "nfs4", "cifs", "ceph",
+                           "gfs2", "fuse.glusterfs", "fuse.fuse-overlayfs"})
+    EXPECT_EQ(why(type, "rw,vers=4.2,local_lock=none"), "") << type;
+  for (const char* type : {"virtiofs", "9p", "fuse.sshfs", "beegfs"})
+    EXPECT_NE(why(type, "rw").find("locks on " + std::string(type) + " do not reach"),
+              std::string::npos);
+  EXPECT_NE(why("nfs", "rw,vers=3,nolock,local_lock=all").find("nfs is mounted with nolock"),
+            std::string::npos);
+  EXPECT_NE(why("nfs4", "rw,local_lock=posix"), "");
+  EXPECT_EQ(why("nfs", "rw,local_lock=flock"), "") << "these are not flock(2)'s";
+  EXPECT_NE(why("cifs", "rw,nobrl"), "");
+  EXPECT_NE(why("gfs2", "rw,localflocks"), "");
+  EXPECT_EQ(why_locks_are_local({}), "");
+}
+
 // The kernel escapes space, tab, newline and backslash, and nothing else.
 TEST(MountOptions, AreFoundWhateverDirectoriesAreCalled) {
   const auto check = [](const std::string& names, const std::string& source) {

@@ -60,7 +60,8 @@ Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id) {
     const auto dash = std::find(words.begin() + kOptionsWord + 1, words.end(), "-");
     if (words.end() - dash < 4) continue;
     const std::string_view behind(dash[3].data());  // to the line's end
-    return {fmt::format("{},{}", words[kOptionsWord], behind), unescaped(dash[2])};
+    return {fmt::format("{},{}", words[kOptionsWord], behind), unescaped(dash[2]),
+            std::string(dash[1])};
   }
   return {};
 }
@@ -75,6 +76,32 @@ constexpr std::array<const char*, 3> kNoFlush{"nobarrier", "barrier=0", "fsync_m
 constexpr std::array<const char*, 7> kNoSync{
     "journal_flush_disabled", "journal_flush=off", "no_data_io",    "nointegrity",
     "checkpoint=disable",     "volatile",          "fsync=volatile"};
+
+/// Of shared file systems: whose locks stay in this machine's kernel, or are granted to everybody.
+/// Without an option, always: virtiofs and FUSE unless the server asks for them, which shows
+/// nowhere (FUSE_POSIX_LOCKS, fs/fuse/file.c); 9p, of which QEMU's server grants every lock
+/// (hw/9pfs/9p.c, v9fs_lock); BeeGFS (tuneUseGlobalFileLocks is false).
+struct LocalLocks {
+  const char* type;
+  const char* option;  // null: whatever the options
+};
+constexpr std::array<LocalLocks, 17> kLocalLocks{{{"virtiofs", nullptr},
+                                                  {"9p", nullptr},
+                                                  {"fuse.sshfs", nullptr},
+                                                  {"fuse.vmhgfs-fuse", nullptr},
+                                                  {"vboxsf", nullptr},
+                                                  {"prl_fs", nullptr},
+                                                  {"beegfs", nullptr},
+                                                  {"nfs", "nolock"},
+                                                  {"nfs", "local_lock=all"},
+                                                  {"nfs", "local_lock=posix"},
+                                                  {"nfs4", "nolock"},
+                                                  {"nfs4", "local_lock=all"},
+                                                  {"nfs4", "local_lock=posix"},
+                                                  {"cifs", "nobrl"},
+                                                  {"smb3", "nobrl"},
+                                                  {"gfs2", "localflocks"},
+                                                  {"lustre", "localflock"}}};
 
 Mount mount_at(int descriptor, const char* path, int flags, const std::string& root) {
   struct statx status {};
@@ -109,6 +136,18 @@ std::string option_without_sync(std::string_view options) {
       if (option.starts_with(prefix)) return std::string(option);
     }
     options.remove_prefix(std::min(comma + 1, options.size()));
+  }
+  return {};
+}
+
+std::string why_locks_are_local(const Mount& mount) {
+  for (const LocalLocks& each : kLocalLocks) {
+    if (mount.type != each.type) continue;
+    if (each.option == nullptr)
+      return fmt::format("locks on {} do not reach other machines", mount.type);
+    if (has_option(mount.options, each.option))
+      return fmt::format("{} is mounted with {}, so locks do not reach other machines", mount.type,
+                         each.option);
   }
   return {};
 }

@@ -11,6 +11,7 @@ namespace perdure::pmem {
 struct Mount {
   std::string options;  // comma-separated: those of the mount and those of the file system
   std::string source;   // "/dev/sda1"
+  std::string type;     // of the file system: "ext4", "fuse.sshfs"
 };
 
 /// The mount through which a file or directory is reached. Found by the mount's id: device numbers
@@ -30,6 +31,10 @@ std::string option_without_flush(std::string_view options);
 /// The first of the options by which msync and fdatasync return while data, or what leads to it, is
 /// in this machine's memory: it is lost whatever the drive is. Empty if there is none.
 std::string option_without_sync(std::string_view options);
+
+/// Why a lock on a file there may keep no other machine out that has the file too; empty: it does,
+/// or no other has it as far as is known.
+std::string why_locks_are_local(const Mount& mount);
 
 /// What follows `name` ("rtdev=") in the first of the options that begins so; empty: there is none.
 std::string option_value(std::string_view options, std::string_view name);

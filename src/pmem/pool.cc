@@ -80,6 +80,14 @@ Result<void> require_blank(std::span<const std::byte> bytes, const std::string& 
                            kPoolHeadBytes)};
 }
 
+Error undeclared(const std::string& path, PersistenceDomain once, PersistenceDomain now) {
+  return Error{ErrorCode::Unsupported,
+               fmt::format("{}: it was made with domain {} declared, and without that only {} is "
+                           "known of where it lies: what was durable could be undone by a recovery "
+                           "that flushes less. Declare {} if that still holds, else {}",
+                           path, to_string(once), to_string(now), to_string(once), to_string(now))};
+}
+
 // A copy lies elsewhere. Numbers that change with a restart cost no more than a flush.
 std::uint64_t place_of(const File& file) {
   struct stat status {};
@@ -229,6 +237,8 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
   PERDURE_TRY_VOID(require_ended_owner(file, head));
   const MapOptions map{options.declared, options.sync_calls, header.declared};
   PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
+  if (options.must_be_declared && !options.declared && header.declared > region->domain())
+    return undeclared(path, *header.declared, region->domain());
   const std::uint64_t place = place_of(region->file());
   // A file's lock suffices: all who open it have one inode.
   auto pool = region->file().is_device()

@@ -50,6 +50,9 @@ struct OpenOptions {
   SyncCalls* sync_calls = nullptr;
   /// See OwnerLease, which devices have.
   bool take_over_lease = false;
+  /// For who recovers what is in it, and would flush it too weakly: where more was declared when it
+  /// was made than the evidence shows, and nothing is today, it is not opened.
+  bool must_be_declared = false;
 };
 
 /// What a pool says of itself.
@@ -100,8 +103,8 @@ class Pool {
   /// Errors  NotFound, PermissionDenied, Busy (names the holder, also one that was killed and has
   ///         not ended yet; of a device one in another container, too: see OwnerLease).
   ///         InvalidArgument: not a pool. VersionMismatch. Corrupt: truncated, another size, or
-  ///         damaged. Unsupported: the declared domain contradicts what this machine shows.
-  ///         SystemError.
+  ///         damaged. Unsupported: the declared domain contradicts what this machine shows, or is
+  ///         missing (OpenOptions::must_be_declared). SystemError.
   static Result<std::unique_ptr<Pool>> open(const std::string& path, const OpenOptions& options);
 
   /// Describes a pool without opening it: takes no lock and writes nothing. The state may be

@@ -242,6 +242,29 @@ TEST_F(PoolFile, AStrongDeclarationEndsWhenNobodyRepeatsIt) {
   EXPECT_NE(info->evidence.find("not declared now"), std::string::npos) << info->evidence;
 }
 
+// It would flush too little of what was durable. What it did not open it has not changed.
+TEST_F(PoolFile, WhoRecoversAPoolHasToDeclareItAgain) {
+  PoolOptions options = small_pool();
+  options.declared = PersistenceDomain::Wsp;
+  ASSERT_TRUE(Pool::create(path_, options).value()->close().ok());
+  OpenOptions today;
+  today.must_be_declared = true;
+  const auto refused = Pool::open(path_, today);
+  ASSERT_EQ(refused.code(), ErrorCode::Unsupported);
+  EXPECT_NE(refused.error().message.find("Declare wsp if that still holds, else none"),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_TRUE(Pool::inspect(path_)->state.clean_shutdown);
+  for (const auto declared : {PersistenceDomain::Wsp, PersistenceDomain::None}) {
+    today.declared = declared;
+    EXPECT_TRUE(Pool::open(path_, today).ok());
+  }
+  ASSERT_TRUE(Pool::remove(path_).ok());
+  ASSERT_TRUE(Pool::create(path_, small_pool()).ok());
+  today.declared.reset();
+  EXPECT_TRUE(Pool::open(path_, today).ok()) << "nothing was declared of it";
+}
+
 TEST_F(PoolFile, AWeakDeclarationStays) {
   TestDirectory disk;
   auto medium = examine_file_system(disk.path());

@@ -85,4 +85,31 @@ void RpcPool::note_executing(const std::optional<Executing>& call, std::size_t t
   store<std::uint64_t>(at, call ? call->place + 1 : 0);
 }
 
+Result<EndedPool> open_ended_pool(const std::string& file,
+                                  std::optional<PersistenceDomain> declared) {
+  pmem::OpenOptions options;
+  options.declared = declared;
+  options.must_be_declared = true;
+  PERDURE_TRY(opened, pmem::Pool::open(file, options));
+  PERDURE_TRY(shape, decode_header(opened->data()));
+  if (!shape) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("{}: no durable RPC server has ever served this pool", file)};
+  }
+  EndedPool ended;
+  ended.uuid = pmem::to_string(opened->uuid());
+  ended.domain = opened->region().domain();
+  PERDURE_TRY(pool, RpcPool::open(std::move(opened), *shape));
+  ended.pool = std::move(pool);
+  return ended;
+}
+
+std::string flushed_in_vain(const EndedPool& pool, const std::string& file) {
+  if (pool.domain != PersistenceDomain::None) return {};
+  return fmt::format(
+      "of where {} lies it is not known that anything lasts, so nothing is flushed; if its server "
+      "is told more (--declare-domain), say the same here",
+      file);
+}
+
 }  // namespace perdure::rpc

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace perdure::rpc {
@@ -74,5 +75,20 @@ class RpcPool {
   std::unique_ptr<RedoLog> redo_;
   std::vector<ClientPlace> places_;
 };
+
+/// The pool of a server that has ended, recovered as by the next one; who looks at it serves
+/// nobody, and does not mark it as closed.
+struct EndedPool {
+  std::unique_ptr<RpcPool> pool;
+  std::string uuid;
+  PersistenceDomain domain = PersistenceDomain::None;  // that it is flushed for
+};
+
+/// `declared`: as its server has it. Errors: NotFound (no server has ever served it), those of
+/// pmem::Pool::open, which must be declared, and of RpcPool::open.
+Result<EndedPool> open_ended_pool(const std::string& file,
+                                  std::optional<PersistenceDomain> declared);
+/// What is printed where nothing that is flushed there is known to last; empty: it is.
+std::string flushed_in_vain(const EndedPool& pool, const std::string& file);
 
 }  // namespace perdure::rpc

@@ -71,6 +71,7 @@ Result<std::unique_ptr<pmem::Pool>> open_pool(const RpcServerOptions& options,
   }
   pmem::OpenOptions open;
   open.declared = options.declared;
+  open.must_be_declared = true;
   const Deadline until = Deadline::after(kPoolBusyWithin);
   for (;;) {
     auto pool = pmem::Pool::open(options.pool, open);

@@ -166,6 +166,35 @@ TEST_F(RpcPoolFile, IsDrainedByItsServersProgram) {
   EXPECT_TRUE(contains(run({"rpc", "drain", left_}).out, "drained: every durable call is applied"));
 }
 
+// Else it would be recovered, and decided about, without a flush.
+TEST_F(RpcPoolFile, ThatWasDeclaredIsDeclaredAgain) {
+  const test::TestDirectory memory{"/dev/shm"};
+  RpcServerOptions options;
+  options.pool = memory.file("rpc.pool");
+  options.listen = "127.0.0.1:0";
+  options.data_listen = "127.0.0.1:0";
+  options.declared = PersistenceDomain::Wsp;
+  options.handlers[kEcho] = echo;
+  ASSERT_TRUE(RpcServer::open(options).ok());
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"rpc", "list", options.pool},
+        {"rpc", "drop", options.pool, "--client", "teller-1", "--sequence", "1"}}) {
+    const Outcome refused = run(command);
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_TRUE(contains(refused.err, "Declare wsp if that still holds")) << refused.err;
+  }
+  const auto list = [&](const std::string& domain) {
+    return run({"rpc", "list", options.pool, "--declare-domain", domain});
+  };
+  EXPECT_EQ(list("wsp").status, 0);
+  EXPECT_EQ(list("wsp").err, "");
+  EXPECT_TRUE(contains(list("none").err, "nothing is flushed"));
+  EXPECT_EQ(list("wspp").status, 2);
+  options.declared.reset();
+  EXPECT_EQ(RpcServer::open(options).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(RpcServer::replay(options).code(), ErrorCode::Unsupported);
+}
+
 TEST_F(RpcPoolFile, WhatCanNotBeLookedAtIsRefused) {
   const Outcome unknown = run({"rpc", "inspect", left_, "--client", "nobody"});
   EXPECT_EQ(unknown.status, 1);

@@ -46,6 +46,17 @@ TEST(PoolOwner, IsWhoHasTheLockOrTheLease) {
   EXPECT_NE(check(closed.inspected()).root_tells, "");
 }
 
+TEST(PoolOwner, IsNobodyWhereLocksKeepNoOtherMachineOut) {
+  InspectedHost shared = held({State::Nobody, ""}).inspected();
+  shared.place.medium.local_locks = "locks on virtiofs do not reach other machines";
+  const Check check = check_pool_owner(shared);
+  EXPECT_EQ(check.verdict, Problem);
+  EXPECT_NE(check.finding.find("so none is opened"), std::string::npos) << check.finding;
+  expect_whole(check);
+  shared.place.pools.clear();
+  EXPECT_EQ(check_pool_owner(shared).verdict, Problem) << "nor made";
+}
+
 TEST(PoolOwner, TheHeaviestOfSeveralIsTold) {
   Machine machine = held({State::Held, "process 41"});
   PoolThere other{"bills", std::nullopt, "", false};

@@ -28,11 +28,22 @@ Ended run_json(std::vector<std::string> words, const std::string& schema, int st
   return ended;
 }
 
+/// Of a store that is served as KvProcess does.
+std::vector<std::string> check_of(const std::string& pool) {
+  return {"check", pool, "--declare-domain", "wsp"};
+}
+
+Ended run_check(const std::string& pool) {
+  std::vector<std::string> words = check_of(pool);
+  words.insert(words.begin(), PERDURE_KV);
+  return run(words);
+}
+
 TEST(KvCheck, SaysWhetherAStoreIsRight) {
   const test::TestDirectory directory{"/dev/shm"};
   const std::string pool = directory.path() + "/kv.pool";
   const std::string value = "find me: " + std::string(2000, 'z');
-  EXPECT_EQ(run({PERDURE_KV, "check", pool}).status, 1);
+  EXPECT_EQ(run_check(pool).status, 1);
   {
     auto server = KvProcess::serving(pool, {"--size", "8MiB"});
     RespClient client(server->address("resp"));
@@ -40,16 +51,19 @@ TEST(KvCheck, SaysWhetherAStoreIsRight) {
       ASSERT_EQ(client.ask({"SET", "k" + std::to_string(key), value}), status("OK"));
     }
     ASSERT_EQ(client.ask({"DEL", "k7"}), number(1));
-    const Ended busy = run({PERDURE_KV, "check", pool});
+    const Ended busy = run_check(pool);
     EXPECT_EQ(busy.status, 1) << busy.said;
     server->kill();
   }
-  const Ended right = run_json({"check", pool}, "kv-check.schema.json", 0);
+  const Ended undeclared = run({PERDURE_KV, "check", pool});
+  EXPECT_EQ(undeclared.status, 1);
+  EXPECT_NE(undeclared.said.find("Declare wsp"), std::string::npos) << undeclared.said;
+  const Ended right = run_json(check_of(pool), "kv-check.schema.json", 0);
   EXPECT_NE(right.said.find("\"keys\": 49"), std::string::npos) << right.said;
-  EXPECT_EQ(run({PERDURE_KV, "check", pool}).status, 0);
+  EXPECT_EQ(run_check(pool).status, 0);
   const std::string latin1 = directory.path() + "/caf\xe9.pool";
   std::filesystem::copy_file(pool, latin1);
-  run_json({"check", latin1}, "kv-check.schema.json", 0);
+  run_json(check_of(latin1), "kv-check.schema.json", 0);
 
   // A bit that flips in a value is found: in each copy of it, of which one is the record.
   std::ifstream in(pool, std::ios::binary);
@@ -63,9 +77,9 @@ TEST(KvCheck, SaysWhetherAStoreIsRight) {
   }
   ASSERT_GT(flipped, 40u);
   std::ofstream(pool, std::ios::binary) << bytes;
-  const Ended damaged = run_json({"check", pool}, "kv-check.schema.json", 3);
+  const Ended damaged = run_json(check_of(pool), "kv-check.schema.json", 3);
   EXPECT_NE(damaged.said.find("\"right\": false"), std::string::npos) << damaged.said;
-  EXPECT_NE(run({PERDURE_KV, "check", pool}).said.find("damaged"), std::string::npos);
+  EXPECT_NE(run_check(pool).said.find("damaged"), std::string::npos);
 }
 
 TEST(KvBench, RunsEveryWorkload) {

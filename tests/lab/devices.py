@@ -168,6 +168,9 @@ MEDIA = (
         echo 16M >/sys/block/zram0/disksize
         mke2fs -q -F -t ext4 /dev/zram0 && mkdir -p /mnt/zram && mount /dev/zram0 /mnt/zram
         PLACE=/mnt/zram"""),
+    ("a directory of the host, by 9p", "none", """
+        mkdir -p /mnt/share/pools
+        PLACE=/mnt/share/pools"""),
     ("ext4 -o dax on DRAM that memmap= calls persistent", "none", """
         DEVICE=$(ls /dev/pmem* | head -n 1)
         mke2fs -q -F -t ext4 -b 4096 $DEVICE && mkdir -p /mnt/dax && mount -o dax $DEVICE /mnt/dax
@@ -187,6 +190,8 @@ MEDIA = (
 POOLS = {
     "ext4 on a loop device on that drive": ("/mnt/loop", (("false", "page"),)),
     "ext4 on a loop device on that drive without barriers": ("/mnt/loop", (("false", "none"),)),
+    "a directory of the host, by 9p": ("/mnt/share/pools",
+                                       (("false", "do not reach other machines"),)),
     "device DAX on the same": ("/dev/dax0.0", (("false", "take_device = true"), ("true", "none"))),
 }
 
