@@ -19,4 +19,12 @@ using RunningService = std::function<server::PeerService*()>;
 std::unique_ptr<client::Peer> world_peer(fabric::emu::World& world, fabric::emu::Machine& server,
                                          RunningService service, fabric::Device& device);
 
+/// What CertifyOptions::beside is in such a world, which has one thread: some steps before the call
+/// and after it.
+inline void step_around(const std::function<void()>& step, const std::function<void()>& call) {
+  step();
+  call();
+  step();
+}
+
 }  // namespace perdure::test

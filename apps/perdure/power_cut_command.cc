@@ -30,10 +30,11 @@ Result<client::PowerCutRun> load_state(const std::string& file) {
   return run;
 }
 
-/// How many cuts were survived so far by this pool. Errors: a run that nobody has checked yet.
-Result<std::uint64_t> cuts_before(const CertifyCommand& command) {
+/// The run that the file is of, if any. Errors: one that nobody has checked yet.
+Result<std::optional<client::PowerCutRun>> run_before(const CertifyCommand& command) {
   std::error_code unreadable;
-  if (!std::filesystem::exists(command.state_file, unreadable)) return std::uint64_t{0};
+  if (!std::filesystem::exists(command.state_file, unreadable))
+    return std::optional<client::PowerCutRun>();
   PERDURE_TRY(before, load_state(command.state_file));
   if (!before.checked && before.acknowledged > 0) {
     return Error{
@@ -43,8 +44,7 @@ Result<std::uint64_t> cuts_before(const CertifyCommand& command) {
                     command.state_file, counted(before.acknowledged, "acknowledged update"),
                     before.pool, before.peer)};
   }
-  const bool same = before.peer == command.peer && before.pool == command.pool;
-  return same ? before.cuts_checked : 0;
+  return std::optional(before);
 }
 
 std::string armed_text(const client::PowerCutRun& run, const CertifyCommand& command) {
@@ -55,7 +55,10 @@ std::string armed_text(const client::PowerCutRun& run, const CertifyCommand& com
     text += fmt::format("the peer's loss showed {:.3f} s after its last answer: {} (measured)\n",
                         static_cast<double>(*run.noticed_ns) / 1e9, run.lost_reason);
   } else {
-    text += "the peer is still there: cut its power now, all of it counts\n";
+    text +=
+        "the peer is still there: a cut from now on proves little, for what was written may be "
+        "written back by itself. Arm again, with a longer --write-for-s, and cut its power "
+        "meanwhile\n";
   }
   return text + fmt::format(
                     "when it is back, before anybody writes to the pool:\n  perdure probe "
@@ -74,7 +77,7 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
                     "wants what it holds, or make another pool",
                     command.pool));
   }
-  const auto before = cuts_before(command);
+  auto before = run_before(command);
   if (!before.ok()) return fail(before.error());
   client::Dialer dialer;
   auto dialed = dial(dialer, command);
@@ -84,9 +87,8 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
   const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
   if (!service.ok()) return fail_of_peer(service.error(), command);
   options.pool = command.pool;
-  options.boot = service->host;
-  options.kernel_started_s = service->kernel_started_s;
-  options.cuts_checked = *before;
+  options.start = client::peer_start(*service, control::kernel_up_s());
+  options.before = std::move(*before);
   options.primary = command.primary;
   options.write_for = std::chrono::seconds(command.write_for_s);
   options.writer = random_secret() | 1;
@@ -127,10 +129,10 @@ ExitStatus run_check(const CertifyCommand& command, Format format) {
   if (!dialed.ok()) return fail(dialed.error());
   client::PowerCutOptions options;
   options.timeout = std::chrono::seconds(command.timeout_s);
+  const auto asked_s = control::kernel_up_s();
   const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
   if (!service.ok()) return fail_of_peer(service.error(), command);
-  options.boot = service->host;
-  options.kernel_started_s = service->kernel_started_s;
+  options.start = client::peer_start(*service, asked_s);
   const auto found = client::check_power_cut(**dialed, *run, options);
   if (!found.ok()) return fail_of_peer(found.error(), command);
   if (auto noted = write_file(command.state_file, client::write_state(*run)); !noted.ok())

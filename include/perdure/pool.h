@@ -42,6 +42,7 @@ struct PoolDescription {
   std::string writer_name;      // as that writer called itself
   bool writer_present = false;  // it holds a session now
   std::string evidence;         // for people: what the persistence domain was concluded from
+  bool was_closed = false;      // in order, by whoever had it before the daemon opened it
   bool operator==(const PoolDescription&) const = default;
 };
 

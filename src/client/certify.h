@@ -8,6 +8,7 @@
 #include "core/clock.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,8 @@ struct CertifyCheck {
   std::vector<std::pair<std::string, double>> numbers;  // with their units in the names
 };
 
+void call_beside(const std::function<void()>& step, const std::function<void()>& call);
+
 struct CertifyOptions {
   std::string pool;                               // what it holds is overwritten
   Nanoseconds timeout = std::chrono::seconds(5);  // of one answer
@@ -40,6 +43,10 @@ struct CertifyOptions {
   const Clock* clock = &Clock::monotonic();
   std::uint64_t writer = 1;  // id of the writer that it is
   std::uint64_t rounds = 2000;
+  /// Calls `step` again and again while `call` runs, in a thread of its own that alone uses what
+  /// `step` does. In a world without threads: as it can.
+  std::function<void(const std::function<void()>& step, const std::function<void()>& call)> beside =
+      call_beside;
 };
 
 struct Certificate {

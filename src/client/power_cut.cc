@@ -118,11 +118,9 @@ class Arming {
     run_.peer = peer.name();
     run_.pool = options_.pool;
     run_.uuid = pool.uuid;
-    run_.boot = options_.boot;
-    run_.kernel_started_s = options_.kernel_started_s;
+    run_.start = options_.start;
     run_.epoch = request.epoch.value;
     run_.seed = options_.seed;
-    run_.cuts_checked = options_.cuts_checked;
     run_.slots = std::min(pool.bytes / kPowerCutSlotBytes, kPowerCutSlotsMax);
     const std::uint64_t most = session_.range_bytes_max() / kWordBytes * kWordBytes;
     std::transform(kLengths.begin(), kLengths.end(), run_.lengths.begin(),
@@ -130,6 +128,9 @@ class Arming {
     run_.methods = session_.small_method().name;
     if (session_.large_method().name != run_.methods)
       run_.methods += ", " + session_.large_method().name;
+    const std::optional<PowerCutRun>& before = options_.before;
+    if (before && before->uuid == run_.uuid && before->methods == run_.methods)
+      run_.cuts_checked = before->cuts_checked;
     return {};
   }
 
@@ -276,32 +277,33 @@ Result<Losses> look_at_all(RemoteBytes& bytes, const PowerCutRun& run) {
   return losses;
 }
 
-/// Why the peer's kernel was not started anew since, or may not have been; empty: it was. A
-/// container that is started anew may have another boot id, and has the kernel of before.
-std::string not_restarted(const PowerCutRun& run, const PowerCutOptions& options) {
-  constexpr std::uint64_t kClockStepS = 10;  // the time of a start moves with the peer's clock
-  const bool same_boot = run.boot == options.boot;
-  if (same_boot) return "its kernel has not been started anew since (the same boot id)";
-  const std::uint64_t before = run.kernel_started_s;
-  const std::uint64_t now = options.kernel_started_s;
-  if (before == 0 || now == 0) return "it was not said when its kernel was started";
-  if (now <= before + kClockStepS)
-    return "its kernel runs since before, and only its boot id is another one, as in a container "
-           "that is started anew";
+/// Why no power failed under the writes, or may not have, to come after "for"; empty: it did. What
+/// was written before the last of them has lasted may have been written back by itself.
+std::string not_cut_while_writing(const PowerCutRun& run, const PowerCutOptions& options,
+                                  const control::PoolDescription& pool) {
+  if (std::string not_anew = not_started_anew(run.start, options.start); !not_anew.empty())
+    return not_anew;
+  if (!run.noticed_ns)
+    return "it did not go away while it was written: arm again, and cut its power meanwhile";
+  if (pool.was_closed)
+    return "its daemon had closed the pool before, as where it is stopped or its machine shut down";
   return "";
 }
 
 CertifyCheck judge(PowerCutRun& run, const Losses& losses, const PowerCutOptions& options,
-                   std::uint64_t epoch) {
-  const std::string not_cut = not_restarted(run, options);
+                   const control::PoolDescription& pool) {
+  const std::uint64_t epoch = pool.epoch.value;
+  const std::string not_cut = not_cut_while_writing(run, options, pool);
   CertifyCheck check{"power-cut", Proof::NotProved, "", {}};
-  if (losses.slots_lost > 0 && epoch > run.epoch) {
+  if (epoch > run.epoch) {
     check.finding = fmt::format(
         "the pool was granted to another writer since (epoch {}, here it was {}), whose bytes can "
-        "not be told from a loss: arm again, and let nobody write before the check",
+        "not be told from a loss, nor its coming from a cut: arm again, and let nobody write "
+        "before the check",
         epoch, run.epoch);
   } else if (losses.slots_lost > 0) {
     check.proof = Proof::Broken;
+    run.cuts_checked = 0;
     check.finding = fmt::format(
         "{} acknowledged as durable {} lost (by {}): {}{}. Declare less of that machine (docs/"
         "hardware.md, \"How to verify a domain\")",
@@ -319,27 +321,53 @@ CertifyCheck judge(PowerCutRun& run, const Losses& losses, const PowerCutOptions
         "power later";
   } else if (!not_cut.empty()) {
     check.finding = fmt::format(
-        "all that was acknowledged is there, but of the peer it is not proved that its power was "
-        "cut, for {}: only a daemon that ended was tried",
+        "all that was acknowledged is there, but it is not proved that the peer's power was cut "
+        "under the writes, for {}",
         not_cut);
   } else {
     check.proof = Proof::Held;
     run.cuts_checked += run.checked ? 0 : 1;
     check.finding = fmt::format(
-        "after {} of this pool all that was acknowledged was there, each time; twenty are a test",
-        counted(run.cuts_checked, "restart"));
+        "after {} in a row, of this pool and by {}, all that was acknowledged was there; twenty "
+        "are "
+        "a test",
+        counted(run.cuts_checked, "power cut"), run.methods);
   }
   check.numbers = {{"updates_acknowledged", static_cast<double>(run.acknowledged)},
                    {"updates_in_flight", static_cast<double>(run.begun - run.acknowledged)},
                    {"slots_checked", static_cast<double>(losses.slots_checked)},
                    {"slots_lost", static_cast<double>(losses.slots_lost)},
                    {"bytes_lost", static_cast<double>(losses.bytes_lost)},
-                   {"restarted", not_cut.empty() ? 1.0 : 0.0},
+                   {"cut_while_writing", not_cut.empty() ? 1.0 : 0.0},
                    {"cuts_checked", static_cast<double>(run.cuts_checked)}};
   return check;
 }
 
 }  // namespace
+
+PeerStart peer_start(const control::ServiceDescription& service,
+                     std::optional<std::uint64_t> asked_s) {
+  return {service.host, service.kernel_up_s, control::host_identity(), asked_s};
+}
+
+std::string not_started_anew(const PeerStart& before, const PeerStart& now) {
+  // A kernel that was running before is up for as much longer as passed here, or more: asking takes
+  // time. Two clocks that are steered differ by less than a thousandth (adjtimex(2): 500 ppm each).
+  constexpr std::uint64_t kAskingS = 10;
+  if (before.boot == now.boot)
+    return "its kernel has not been started anew since (the same boot id)";
+  if (!before.up_s || !now.up_s) return "it was not said for how long its kernel has been running";
+  if (*now.up_s < *before.up_s) return "";
+  if (before.asked_on != now.asked_on || !before.asked_s || now.asked_s < before.asked_s) {
+    return "its kernel has been running for longer than before, and for how long nothing was heard "
+           "of it is not known, as this machine was started anew too, or is another one: check "
+           "sooner after the cut, or from the machine that armed";
+  }
+  const std::uint64_t between = *now.asked_s - *before.asked_s;
+  if (*now.up_s + kAskingS + between / 1000 < between) return "";
+  return "its kernel has been running since before, and only its boot id is another one, as in a "
+         "container that is started anew";
+}
 
 Result<PowerCutRun> arm_power_cut(std::unique_ptr<Peer> peer, const PowerCutOptions& options) {
   return Arming(std::move(peer), options).run();
@@ -356,8 +384,8 @@ Result<Certificate> check_power_cut(Peer& peer, PowerCutRun& run, const PowerCut
   }
   PERDURE_TRY(losses, look_at_all(*bytes, run));
   Certificate certificate{pool, peer.device().describe(), {}};
-  certificate.checks.push_back(judge(run, losses, options, pool.epoch.value));
-  const bool restarted = not_restarted(run, options).empty();
+  certificate.checks.push_back(judge(run, losses, options, pool));
+  const bool restarted = not_started_anew(run.start, options.start).empty();
   certificate.checks.push_back(
       dead_peer_time(pool.profile.transport, default_endpoints(), run.noticed_ns, restarted));
   run.checked = true;

@@ -19,6 +19,7 @@
 
 #include "client/certify.h"
 #include "client/peer.h"
+#include "control/service_types.h"
 #include "core/clock.h"
 
 #include <array>
@@ -35,13 +36,31 @@ inline constexpr std::uint64_t kPowerCutSlotBytes = 4096;
 inline constexpr std::uint64_t kPowerCutSlotsMin = 32;  // more than updates can be in flight
 inline constexpr std::uint64_t kPowerCutSlotsMax = 1024;
 
+/// Which start of a peer's kernel it is, as far as can be told from here.
+struct PeerStart {
+  std::string boot;                      // ServiceDescription::host of the peer
+  std::optional<std::uint64_t> up_s;     // ServiceDescription::kernel_up_s of it
+  std::string asked_on;                  // host_identity() of this machine,
+  std::optional<std::uint64_t> asked_s;  // and its kernel_up_s(), when the peer was asked
+  bool operator==(const PeerStart&) const = default;
+};
+
+/// Of a peer that has just answered. Before the cut: `asked_s` from after the answer; after the
+/// cut: from before the question. So the time between them is rather too short than too long.
+PeerStart peer_start(const control::ServiceDescription& service,
+                     std::optional<std::uint64_t> asked_s);
+
+/// Why the peer's kernel was not started anew between `before` and `now`, or may not have been, to
+/// come after "for"; empty: it was. A container that is started anew may have another boot id, and
+/// has the kernel of before. Nothing of it depends on what the clock says, here or there.
+std::string not_started_anew(const PeerStart& before, const PeerStart& now);
+
 /// What is known of one run of writes. A file keeps it between the phases: write_state().
 struct PowerCutRun {
   std::string peer;  // as it was dialled
   std::string pool;
-  std::string uuid;                    // of the pool
-  std::string boot;                    // which start of the peer's kernel it was
-  std::uint64_t kernel_started_s = 0;  // when that was, by the peer's clock; 0: not known
+  std::string uuid;  // of the pool
+  PeerStart start;   // of the peer that was written to
   std::uint64_t epoch = 0;
   std::uint64_t seed = 0;
   std::uint64_t slots = 0;
@@ -56,7 +75,7 @@ struct PowerCutRun {
   std::optional<std::uint64_t> noticed_ns;
   std::string lost_reason;
   bool checked = false;            // check() has gone through it
-  std::uint64_t cuts_checked = 0;  // with this state, of this pool: power cuts that lost nothing
+  std::uint64_t cuts_checked = 0;  // in a row, of this pool by these methods, that lost nothing
   bool operator==(const PowerCutRun&) const = default;
 };
 
@@ -66,9 +85,8 @@ Result<PowerCutRun> read_state(std::string_view text);
 
 struct PowerCutOptions {
   std::string pool;                               // what it holds is overwritten
-  std::string boot;                               // ServiceDescription::host of the peer, now
-  std::uint64_t kernel_started_s = 0;             // the same of it, now
-  std::uint64_t cuts_checked = 0;                 // of the runs before
+  PeerStart start;                                // of the peer, now
+  std::optional<PowerCutRun> before;              // whose power cuts count with those of this run
   std::optional<Primary> primary;                 // nothing: the planner chooses
   Nanoseconds timeout = std::chrono::seconds(5);  // for what is asked of a peer that is there
   /// A peer that does not answer for this long has gone, though the transport does not say so.

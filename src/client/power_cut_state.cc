@@ -16,7 +16,8 @@ std::string write_state(const PowerCutRun& run) {
                               {"peer", run.peer},
                               {"pool", run.pool},
                               {"uuid", run.uuid},
-                              {"boot", run.boot},
+                              {"boot", run.start.boot},
+                              {"asked_on", run.start.asked_on},
                               {"epoch", control::hexadecimal(run.epoch)},
                               {"seed", control::hexadecimal(run.seed)},
                               {"slots", run.slots},
@@ -30,7 +31,8 @@ std::string write_state(const PowerCutRun& run) {
                               {"lost_reason", run.lost_reason},
                               {"checked", run.checked},
                               {"cuts_checked", run.cuts_checked}};
-  if (run.kernel_started_s != 0) json["kernel_started_s"] = run.kernel_started_s;
+  if (run.start.up_s) json["kernel_up_s"] = *run.start.up_s;
+  if (run.start.asked_s) json["asked_s"] = *run.start.asked_s;
   if (run.noticed_ns) json["noticed_ns"] = *run.noticed_ns;
   return json_text(json, 2) + "\n";
 }
@@ -44,7 +46,7 @@ Result<PowerCutRun> read_state(std::string_view text) {
   run.peer = fields.text("peer", kTextMax);
   run.pool = fields.text("pool", kTextMax);
   run.uuid = fields.text("uuid", kTextMax);
-  run.boot = fields.text("boot", kTextMax);
+  run.start.boot = fields.text("boot", kTextMax);
   run.epoch = fields.hex("epoch");
   run.seed = fields.hex("seed");
   run.slots = fields.number("slots", kPowerCutSlotsMax);
@@ -58,8 +60,9 @@ Result<PowerCutRun> read_state(std::string_view text) {
   run.lost_reason = fields.text("lost_reason", kTextMax);
   run.checked = fields.flag("checked");
   run.cuts_checked = fields.number("cuts_checked", kAny);
-  if (fields.has("kernel_started_s"))
-    run.kernel_started_s = fields.number("kernel_started_s", kAny);
+  if (fields.has("kernel_up_s")) run.start.up_s = fields.number("kernel_up_s", kAny);
+  run.start.asked_on = fields.text("asked_on", kTextMax);
+  if (fields.has("asked_s")) run.start.asked_s = fields.number("asked_s", kAny);
   if (fields.has("noticed_ns")) run.noticed_ns = fields.number("noticed_ns", kAny);
   if (run.slots < kPowerCutSlotsMin) fields.fail("slots", "is too few");
   if (run.begun < run.acknowledged) fields.fail("begun", "is below what was acknowledged");

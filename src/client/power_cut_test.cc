@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/random.h"
@@ -32,8 +34,7 @@ class PowerCut {
     server_ =
         *test::WorldServer::start(world_, "server", profile, {kCutPool, pool_bytes, {32, 2048}});
     options_.pool = kCutPool;
-    options_.boot = "first";
-    options_.kernel_started_s = 1'700'000'000;
+    options_.start = {"first", 5000, "here", 100};
     options_.clock = &world_.clock();
     options_.save = [this](const PowerCutRun& run) -> Result<void> {
       saved_.push_back(run);
@@ -58,8 +59,7 @@ class PowerCut {
     EXPECT_TRUE(run.ok()) << run.error().message;
     const auto back = server_->start_again();
     EXPECT_TRUE(back.ok()) << back.error().message;
-    options_.boot = "second";
-    options_.kernel_started_s += 60;
+    options_.start = {"second", 20, "here", 400};
     return run.ok() ? *run : PowerCutRun{};
   }
 
@@ -166,8 +166,7 @@ TEST(PowerCut, AnOlderMediumHasTheUpdatesOfBefore) {
   PowerCutRun armed = cut.saved().back();
   ASSERT_TRUE(armed.ended) << "it ends by itself";
   ASSERT_TRUE(cut.server().start_with(older).ok());
-  cut.options().boot = "second";
-  cut.options().kernel_started_s += 60;
+  cut.options().start = {"second", 20, "here", 400};
   const CertifyCheck check = cut.check(armed);
   EXPECT_EQ(check.proof, Proof::Broken) << check.finding;
   EXPECT_GT(figure(check, "slots_lost"), 1);
@@ -176,30 +175,50 @@ TEST(PowerCut, AnOlderMediumHasTheUpdatesOfBefore) {
 TEST(PowerCut, WithoutARestartNothingIsProved) {
   PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
   PowerCutRun run = cut.cut();
-  cut.options().boot = run.boot;
+  cut.options().start.boot = run.start.boot;
   const CertifyCheck check = cut.check(run);
   EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
-  EXPECT_EQ(figure(check, "restarted"), 0);
+  EXPECT_EQ(figure(check, "cut_while_writing"), 0);
   EXPECT_EQ(run.cuts_checked, 0u);
 }
 
-// A container has a boot id of its own, and the kernel's start of its host.
+// A container has a boot id of its own, and the kernel of its host.
 TEST(PowerCut, AContainerThatWasStartedAnewHadNoPowerCut) {
   PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
   PowerCutRun run = cut.cut();
-  for (const std::uint64_t now :
-       {run.kernel_started_s, run.kernel_started_s + 2, std::uint64_t{0}}) {
-    cut.options().kernel_started_s = now;
+  const std::array<std::optional<std::uint64_t>, 3> answers = {5300, 5298, std::nullopt};
+  for (const std::optional<std::uint64_t>& up_s : answers) {
+    cut.options().start.up_s = up_s;
     const CertifyCheck check = cut.check(run);
-    EXPECT_EQ(check.proof, Proof::NotProved) << now << ": " << check.finding;
-    EXPECT_EQ(figure(check, "restarted"), 0);
+    EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
+    EXPECT_EQ(figure(check, "cut_while_writing"), 0);
     EXPECT_EQ(run.cuts_checked, 0u);
     run.checked = false;
-    EXPECT_NE(cut.dead_peer(run).find("not been started anew"), std::string::npos) << now;
+    EXPECT_NE(cut.dead_peer(run).find("not been started anew"), std::string::npos);
     run.checked = false;
   }
-  cut.options().kernel_started_s = run.kernel_started_s + 60;
+  cut.options().start.up_s = 20;
   EXPECT_EQ(cut.check(run).proof, Proof::Held);
+}
+
+// Asked 300 s later, unless said.
+TEST(PeerStart, IsAnotherOneWhereTheKernelIsUpForTooShort) {
+  const PeerStart before{"first", 50, "here", 1000};
+  const auto restarted = [&](std::uint64_t up_s, const char* asked_on, std::uint64_t asked_s) {
+    return not_started_anew(before, {"second", up_s, asked_on, asked_s}).empty();
+  };
+  EXPECT_TRUE(restarted(49, "here", 1300)) << "shorter than before";
+  EXPECT_TRUE(restarted(49, "elsewhere", 3)) << "whoever asks";
+  EXPECT_TRUE(restarted(200, "here", 1300)) << "shorter than it took";
+  EXPECT_FALSE(restarted(295, "here", 1300)) << "asking takes time";
+  EXPECT_FALSE(restarted(350, "here", 1300)) << "the same kernel";
+  EXPECT_FALSE(restarted(200, "elsewhere", 1300)) << "how long it took is not known";
+  EXPECT_FALSE(restarted(200, "here", 900)) << "this machine's time went backwards";
+  EXPECT_FALSE(restarted(86'400 * 30 + 50 - 1000, "here", 86'400 * 30 + 1000))
+      << "after a month clocks have drifted apart";
+  EXPECT_TRUE(restarted(86'400 * 29, "here", 86'400 * 30 + 1000));
+  EXPECT_FALSE(not_started_anew(before, {"first", 20, "here", 1300}).empty());
+  EXPECT_FALSE(not_started_anew({"first", {}, "here", 1000}, {"second", 20, "here", 1300}).empty());
 }
 
 TEST(PowerCut, NothingAcknowledgedIsNothingTried) {
@@ -220,9 +239,62 @@ TEST(PowerCut, AStateThatIsOlderThanTheLastUpdatesIsEnough) {
   ASSERT_GT(run.acknowledged, 100u);
   ASSERT_GT(last.acknowledged, run.acknowledged);
   const CertifyCheck check = cut.check(run);
-  EXPECT_EQ(check.proof, Proof::Held) << check.finding;
+  EXPECT_EQ(check.proof, Proof::NotProved) << "whether it wrote until the cut nobody knows";
+  EXPECT_EQ(figure(check, "slots_lost"), 0);
   cut.damage(9);
   EXPECT_EQ(cut.check(run).proof, Proof::Broken);
+}
+
+// A medium that takes no notice of flushes keeps all of it, if it has the time.
+TEST(PowerCut, WritingThatHasEndedBeforeTheCutProvesNothing) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  auto run = cut.arm(500, [] { return true; });
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_TRUE(cut.server().start_again().ok());
+  cut.options().start = {"second", 20, "here", 400};
+  const CertifyCheck check = cut.check(*run);
+  EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
+  EXPECT_EQ(figure(check, "cut_while_writing"), 0);
+  EXPECT_NE(check.finding.find("while it was written"), std::string::npos) << check.finding;
+  EXPECT_EQ(run->cuts_checked, 0u);
+}
+
+// As a reboot leaves it.
+TEST(PowerCut, APoolThatWasClosedBeforeProvesNothing) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  PowerCutRun run = cut.cut();
+  ASSERT_TRUE(cut.server().service().close_pool(kCutPool).ok());
+  ASSERT_TRUE(cut.server().start_again().ok());
+  const CertifyCheck check = cut.check(run);
+  EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
+  EXPECT_NE(check.finding.find("closed the pool"), std::string::npos) << check.finding;
+}
+
+TEST(PowerCut, CutsCountInARowOfOnePoolAndOneMethod) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  cut.options().primary = Primary::Send;
+  std::uint64_t seed = 1;
+  const auto next = [&](const PowerCutRun& before) {
+    cut.options().before = before;
+    cut.options().seed = ++seed;
+    cut.options().start = {"first", 5000, "here", 100};
+    return cut.cut();
+  };
+  PowerCutRun run = next({});
+  EXPECT_EQ(cut.check(run).proof, Proof::Held);
+  run = next(run);
+  EXPECT_EQ(cut.check(run).proof, Proof::Held);
+  EXPECT_EQ(run.cuts_checked, 2u);
+  PowerCutRun lost = next(run);
+  EXPECT_EQ(lost.cuts_checked, 2u);
+  cut.damage(5);
+  EXPECT_EQ(cut.check(lost).proof, Proof::Broken);
+  EXPECT_EQ(lost.cuts_checked, 0u) << "not in a row any more";
+  cut.options().primary = Primary::Write;
+  EXPECT_EQ(next(run).cuts_checked, 0u) << "by another method";
+  cut.options().primary = Primary::Send;
+  run.uuid = "another pool's";
+  EXPECT_EQ(next(run).cuts_checked, 0u);
 }
 
 TEST(PowerCut, AnotherWritersBytesAreNoLoss) {
@@ -257,8 +329,7 @@ TEST(PowerCutState, ComesBackAsItWasAndNothingElseDoes) {
   run.peer = "10.2.0.1:7470";
   run.pool = kCutPool;
   run.uuid = "uuid";
-  run.boot = "boot";
-  run.kernel_started_s = 1'700'000'000;
+  run.start = {"boot", 1'700'000, "here", 12};
   run.epoch = 9;
   run.seed = ~std::uint64_t{0};
   run.slots = 64;

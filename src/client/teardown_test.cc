@@ -18,6 +18,7 @@
 #include "persist/requester.h"
 #include "plan/catalog.h"
 #include "testing/watched_device.h"
+#include "testing/world_peer.h"
 #include "testing/world_server.h"
 
 namespace perdure::client {
@@ -199,6 +200,7 @@ TEST_F(Teardown, TheListOfCertifyEndsItsConnectionsBeforeTheirBuffers) {
   options.pool = kTornDownPool;
   options.clock = &world_->clock();
   options.rounds = 10;
+  options.beside = test::step_around;
   const auto found = certify(*peer_, options);
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_TRUE(too_early().empty()) << too_early().front();

@@ -111,7 +111,8 @@ json to_json(const PoolDescription& pool) {
           {"writer", hexadecimal(pool.writer)},
           {"writer_name", pool.writer_name},
           {"writer_present", pool.writer_present},
-          {"evidence", pool.evidence}};
+          {"evidence", pool.evidence},
+          {"was_closed", pool.was_closed}};
 }
 
 PoolDescription read_pool(JsonFields& fields) {
@@ -127,6 +128,7 @@ PoolDescription read_pool(JsonFields& fields) {
   pool.writer_name = fields.text("writer_name", kWriterNameMax * 3);
   pool.writer_present = fields.flag("writer_present");
   pool.evidence = fields.text("evidence", kSentenceMax);
+  if (fields.has("was_closed")) pool.was_closed = fields.flag("was_closed");
   if (auto named = validate_pool_name(pool.name); !named) fields.fail("name", "is not a name");
   return pool;
 }
@@ -363,15 +365,16 @@ std::string encode(const std::vector<SessionDescription>& sessions) {
 std::string encode(const ServiceDescription& service) {
   json transports = json::array();
   for (const Transport transport : service.transports) transports.push_back(to_string(transport));
-  return json_text(json{{"format", 1},
-                        {"version", service.version},
-                        {"host", service.host},
-                        {"transports", std::move(transports)},
-                        {"devices", service.devices},
-                        {"pools", service.pools},
-                        {"sessions", service.sessions},
-                        {"emulated", service.emulated},
-                        {"kernel_started_s", service.kernel_started_s}});
+  json text{{"format", 1},
+            {"version", service.version},
+            {"host", service.host},
+            {"transports", std::move(transports)},
+            {"devices", service.devices},
+            {"pools", service.pools},
+            {"sessions", service.sessions},
+            {"emulated", service.emulated}};
+  if (service.kernel_up_s) text["kernel_up_s"] = *service.kernel_up_s;
+  return json_text(text);
 }
 
 Result<ServiceDescription> decode_service(std::string_view text) {
@@ -397,8 +400,7 @@ Result<ServiceDescription> decode_service(std::string_view text) {
     service.pools = fields.number("pools", kListMax);
     service.sessions = fields.number("sessions", kListMax);
     service.emulated = fields.flag("emulated");
-    if (fields.has("kernel_started_s"))
-      service.kernel_started_s = fields.number("kernel_started_s", kAnyNumber);
+    if (fields.has("kernel_up_s")) service.kernel_up_s = fields.number("kernel_up_s", kAnyNumber);
     return service;
   });
 }

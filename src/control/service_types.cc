@@ -62,14 +62,11 @@ std::string host_identity() {
   return identity.empty() ? "unknown" : identity;
 }
 
-std::uint64_t kernel_started_s() {
-  std::ifstream file("/proc/stat");
-  std::string word;
-  std::uint64_t seconds = 0;
-  while (file >> word) {
-    if (word == "btime" && file >> seconds) return seconds;
-  }
-  return 0;
+std::optional<std::uint64_t> kernel_up_s() {
+  std::ifstream file("/proc/uptime");
+  double seconds = 0;
+  if (!(file >> seconds)) return std::nullopt;
+  return static_cast<std::uint64_t>(seconds);
 }
 
 }  // namespace perdure::control

@@ -118,8 +118,8 @@ struct ServiceDescription {
   std::vector<std::string> devices;  // for people, in the order of transports
   std::size_t pools = 0;
   std::size_t sessions = 0;
-  bool emulated = false;               // RNIC and memory are software that loses power on demand
-  std::uint64_t kernel_started_s = 0;  // kernel_started_s() of it; 0: it does not say
+  bool emulated = false;  // RNIC and memory are software that loses power on demand
+  std::optional<std::uint64_t> kernel_up_s;  // kernel_up_s() of it; nothing: it does not say
   bool operator==(const ServiceDescription&) const = default;
 };
 
@@ -153,8 +153,10 @@ struct ServiceReport {
 
 /// Identifies this boot of this host. Containers on one host share it without sharing memory.
 std::string host_identity();
-/// Since when this host's kernel runs, by its clock: seconds since 1970. Containers see that of the
-/// host, though they may have been started anew and have another host_identity(). 0: not known.
-std::uint64_t kernel_started_s();
+/// For how many seconds this host's kernel has been running, suspended or not (/proc/uptime): no
+/// step of the clock changes it. Containers see that of the host, though they may have been started
+/// anew and have another host_identity(); one with a time namespace sees what that was given.
+/// Nothing: it can not be told.
+std::optional<std::uint64_t> kernel_up_s();
 
 }  // namespace perdure::control

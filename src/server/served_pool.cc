@@ -191,6 +191,7 @@ control::PoolDescription ServedPool::describe() const {
   description.writer = writer_.writer;
   description.writer_name = writer_.name;
   description.evidence = pool_->region().evidence();
+  description.was_closed = pool_->was_shut_down();
   return description;
 }
 

@@ -349,7 +349,7 @@ control::ServiceDescription PeerService::description() const {
   control::ServiceDescription service;
   service.version = control::version();
   service.host = control::host_identity();
-  service.kernel_started_s = control::kernel_started_s();
+  service.kernel_up_s = control::kernel_up_s();
   service.emulated = options_.emulated;
   for (const Plane& plane : planes_) {
     service.transports.push_back(plane.transport());
