@@ -102,17 +102,6 @@ std::string ends_of(int connection) {
   return address_of(theirs, length) + " " + address_of(ours, own_length);
 }
 
-void run_program(const ListenerOptions& options, const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {options.program};
-  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> raw;
-  for (std::string& each : words) raw.push_back(each.data());
-  raw.push_back(nullptr);
-  ::execv(options.program.c_str(), raw.data());
-  ::_exit(kExitNotServed);
-}
-
 void say(int connection, const std::string& text) {
   (void)::send(connection, text.data(), text.size(), MSG_NOSIGNAL);
 }
@@ -140,12 +129,12 @@ void serve_one(const ListenerOptions& options, int connection) {
   (void)::dup2(connection, STDOUT_FILENO);
   if (arguments->empty()) {
     ::close(connection);
-    run_program(options, *arguments);
+    ::_exit(options.run(*arguments));
   }
   const pid_t child = ::fork();
   if (child == 0) {
     (void)::dup2(connection, STDERR_FILENO);
-    run_program(options, *arguments);
+    ::_exit(options.run(*arguments));
   }
   int status = 0;
   (void)::waitpid(child, &status, 0);

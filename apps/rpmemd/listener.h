@@ -9,6 +9,7 @@
 
 #include <perdure/result.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +23,11 @@ inline constexpr std::size_t kCommandBytesMax = 4096;
 Result<std::vector<std::string>> arguments_in(std::string_view line);
 
 struct ListenerOptions {
-  std::string listen;                  // host:port of loopback; port 0: any free one
-  std::string program;                 // this rpmemd
-  std::vector<std::string> arguments;  // that every one gets: --config and the like
+  std::string listen;  // host:port of loopback; port 0: any free one
+  /// An rpmemd for one client, with these arguments besides those of this one: in a forked child,
+  /// whose status of exit it returns. A program that is started anew would take longer to load than
+  /// all else that an opening takes.
+  std::function<int(const std::vector<std::string>& arguments)> run;
 };
 
 /// Prints "listening at HOST:PORT", and serves until a signal ends it. Where descriptors, memory or

@@ -22,6 +22,7 @@
 #include "core/errno_error.h"
 #include "core/text_file.h"
 #include "core/try.h"
+#include "fabric/open_device.h"
 #include "listener.h"
 #include "rpmem/channel.h"
 #include "rpmem/daemon_config.h"
@@ -251,43 +252,35 @@ int serve(const DaemonConfig& config, Channel& channel) {
   return 0;
 }
 
-/// What every rpmemd is given that is started for a client.
-ListenerOptions listener_options(const Arguments& from) {
-  ListenerOptions options;
-  options.listen = from.listen;
-  options.program = "/proc/self/exe";
-  const auto give = [&](const char* name, const std::string& value) {
-    if (!value.empty()) options.arguments.insert(options.arguments.end(), {name, value});
-  };
-  give("--config", from.config);
-  give("--poolset-dir", from.poolset_dir);
-  give("--log-file", from.log_file);
-  give("--log-level", from.log_level);
-  give("--declare-domain", from.declared);
-  for (const std::string& each : from.part_dirs) give("--part-dir", each);
-  if (from.persist_apm) options.arguments.emplace_back("--persist-apm");
-  if (from.use_syslog) options.arguments.emplace_back("--use-syslog");
-  return options;
-}
-
-/// Frames go where standard output went, and nothing else does: a library may print.
+/// Frames go where standard output went, and nothing else does: a library may print. Below zero:
+/// errno says why not.
 int take_output() {
   const int taken = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (taken < 0) return taken;
   (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
   return taken;
 }
 
-int run(int argc, char** argv) {
-  ::signal(SIGPIPE, SIG_IGN);
-  app::Program program("Serves a replica of memory to a program elsewhere, for librpmem.",
-                       "rpmemd");
-  Arguments arguments;
-  describe(program, arguments);
-  switch (program.parse(argc, argv)) {
-    case app::Program::Parsed::Right: break;
-    case app::Program::Parsed::Answered: return 0;
-    case app::Program::Parsed::Wrong: return kExitUsage;
-  }
+int run_as(const Arguments& arguments);
+
+/// For each client the configuration is read again.
+ListenerOptions listener_options(const Arguments& from) {
+  ListenerOptions options;
+  options.listen = from.listen;
+  options.run = [from](const std::vector<std::string>& words) {
+    Arguments own = from;
+    own.listen.clear();
+    for (std::size_t index = 0; index < words.size(); ++index) {
+      if (words[index] == "--remove") own.removed = words[++index];
+      own.force = own.force || words[index] == "--force";
+      own.pool_set = own.pool_set || words[index] == "--pool-set";
+    }
+    return run_as(own);
+  };
+  return options;
+}
+
+int run_as(const Arguments& arguments) {
   auto config = assemble(arguments);
   if (config.ok()) {
     const auto logs = begin_logging(*config);
@@ -299,16 +292,38 @@ int run(int argc, char** argv) {
     return EINVAL;
   }
   if (!arguments.listen.empty()) {
+    // Else each client would wait until its rpmemd has libfabric.
+    if (config.ok()) fabric::prepare_to_open(Transport::Tcp);
     const auto listened =
         config.ok() ? listen_for_clients(listener_options(arguments)) : config.error();
     fmt::print(stderr, "rpmemd: {}\n", listened.error().message);
     return kExitUsage;
   }
-  Channel channel(STDIN_FILENO, take_output());
+  const int output = take_output();
+  if (output < 0) {
+    fmt::print(stderr, "rpmemd: a client is not served: {}\n",
+               errno_error("output", errno).message);
+    return kExitUsage;
+  }
+  Channel channel(STDIN_FILENO, output);
   if (config.ok()) return serve(*config, channel);
   (void)channel.send({FrameKind::Refused, control::encode(config.error())},
                      Deadline::after(kSendWithin));
   fmt::print(stderr, "rpmemd: {}\n", config.error().message);
+  return kExitUsage;
+}
+
+int run(int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);
+  app::Program program("Serves a replica of memory to a program elsewhere, for librpmem.",
+                       "rpmemd");
+  Arguments arguments;
+  describe(program, arguments);
+  switch (program.parse(argc, argv)) {
+    case app::Program::Parsed::Right: return run_as(arguments);
+    case app::Program::Parsed::Answered: return 0;
+    case app::Program::Parsed::Wrong: break;
+  }
   return kExitUsage;
 }
 

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "fabric/ofi/ofi.h"
 #include "fabric/shm/shm.h"
 #include "fabric/verbs/verbs.h"
@@ -12,6 +15,14 @@ namespace perdure::fabric {
 Result<std::unique_ptr<Device>> open_device(Transport transport, const std::string& rnic) {
   if (is_rdma(transport)) return verbs::open_device(rnic, transport);
   return transport == Transport::Shm ? shm::open_device() : ofi::open_device();
+}
+
+void prepare_to_open(Transport transport) {
+  if (transport != Transport::Tcp) return;
+  constexpr const char* kRnics = "/sys/class/infiniband";
+  std::error_code none;
+  if (std::filesystem::exists(kRnics, none) && !std::filesystem::is_empty(kRnics, none)) return;
+  ofi::prepare_to_open();
 }
 
 Result<EndpointOptions> endpoints_for(const RnicOptions& rnic, EndpointOptions endpoints) {

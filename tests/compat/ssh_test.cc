@@ -261,6 +261,34 @@ TEST(ListeningRpmemdOverIpv6, IsReachedByItsAddress) {
   }
 }
 
+/// 0: it has none.
+int child_of(int parent) {
+  const std::string line = fmt::format("\nPPid:\t{}\n", parent);
+  for (const auto& each : std::filesystem::directory_iterator("/proc")) {
+    if (test::read_whole(each.path() / "status").find(line) == std::string::npos) continue;
+    return std::atoi(each.path().filename().c_str());
+  }
+  return 0;
+}
+
+// Receive: a client. Expect: who serves it was forked by who listens, and loads no program, nor
+// libfabric, of which either takes longer than all else that an opening takes.
+TEST_F(ListeningRpmemd, HasWhatTakesLongBeforeAClientComes) {
+  const auto of = [](int process, const char* what) {
+    return test::read_whole(fmt::format("/proc/{}/{}", process, what));
+  };
+  const int listener = daemon_.process().pid();
+  RPMEMpool* const pool = create(Memory());
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  const int server = child_of(listener);
+  ASSERT_NE(server, 0);
+  EXPECT_EQ(of(server, "cmdline"), of(listener, "cmdline"));
+  const bool has_rnic = std::filesystem::exists("/sys/class/infiniband");
+  EXPECT_TRUE(has_rnic || of(server, "maps").find("libfabric") != std::string::npos);
+  EXPECT_NE(of(listener, "status").find("\nThreads:\t1\n"), std::string::npos) << "it forks";
+  EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+}
+
 TEST_F(ListeningRpmemd, RunsNothingElse) {
   const std::string made = at("made");
   for (const std::string& command :

@@ -6,6 +6,7 @@
 
 #include "core/mutex.h"
 #include "core/try.h"
+#include "fabric/ofi/ofi.h"
 
 #include <cstring>
 
@@ -19,7 +20,7 @@ struct Provider {
 
 /// Asks for exactly one provider by its exact name, so that libfabric questions no other one. Its
 /// own initialisation takes a while, once, whatever is asked for.
-Result<Provider> discover() {
+Result<Info> find_provider() {
   PERDURE_TRY_VOID(load_libfabric());
   const Info hints(libfabric().dupinfo(nullptr));
   if (!hints) return Error{ErrorCode::SystemError, "libfabric: out of memory"};
@@ -37,9 +38,14 @@ Result<Provider> discover() {
   if (returned != 0) {
     return error_of(ErrorCode::Unsupported, "libfabric has no tcp provider here", returned);
   }
+  return Info(found);
+}
+
+Result<Provider> discover() {
   Provider provider;
-  provider.info.reset(found);
-  const int opened = libfabric().fabric(found->fabric_attr, &provider.fabric, nullptr);
+  PERDURE_TRY(found, find_provider());
+  provider.info = std::move(found);
+  const int opened = libfabric().fabric(provider.info->fabric_attr, &provider.fabric, nullptr);
   if (opened != 0) return error_of(ErrorCode::Unsupported, "libfabric tcp: fi_fabric", opened);
   return provider;
 }
@@ -69,6 +75,8 @@ Result<std::shared_ptr<Domain>> open_domain() {
   domain->domain.reset(opened);
   return domain;
 }
+
+void prepare_to_open() { (void)find_provider(); }
 
 }  // namespace perdure::fabric::ofi
 #endif

@@ -40,4 +40,8 @@ namespace perdure::fabric::ofi {
 /// Errors: Unsupported when this build or machine has no libfabric with the tcp provider.
 Result<std::unique_ptr<Device>> open_device();
 
+/// What takes so long then, and nothing that a forked child could not use. Where it fails,
+/// open_device() says why.
+void prepare_to_open();
+
 }  // namespace perdure::fabric::ofi

@@ -271,5 +271,7 @@ Result<std::unique_ptr<Device>> open_device() {
   return Error{ErrorCode::Unsupported, "this build has no libfabric: install libfabric-dev"};
 }
 
+void prepare_to_open() {}
+
 }  // namespace perdure::fabric::ofi
 #endif
