@@ -78,7 +78,8 @@ TEST_F(RespPort, OneThatDoesNotReadHoldsUpNobodyAndIsCutOff) {
   for (int each = 0; each < 200; ++each) requests += RespClient::encoded({"GET", "large"});
   ASSERT_TRUE(deaf.say(requests));
   const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-  while (shown(other, "stalled_connections") == 0 && !deadline.passed()) {
+  // A store that a busy machine answers too late shows nothing.
+  while (shown(other, "stalled_connections") < 1 && !deadline.passed()) {
     ASSERT_EQ(other.ask({"GET", "large"}), bulk(large));
   }
   EXPECT_EQ(shown(other, "stalled_connections"), 1);
