@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <system_error>
 
@@ -129,6 +130,18 @@ void store_what_is_there(unsigned char* place) {
 #endif
 }
 
+/// Once: a filter is never lifted from a process.
+void warn_that_pages_are_not_told(int failed) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  log_message(Severity::Warning,
+              fmt::format("which pages of a pool are in memory can not be told (mincore: {}), so "
+                          "each opening of a pool in the page cache reads and writes all of it: if "
+                          "a filter of system calls refuses it, let mincore pass "
+                          "(SystemCallFilter=@system-service mincore in the unit of systemd)",
+                          std::generic_category().message(failed)));
+}
+
 }  // namespace
 
 std::size_t dirty_resident_pages(std::span<std::byte> mapping) {
@@ -141,6 +154,7 @@ std::size_t dirty_resident_pages(std::span<std::byte> mapping) {
     mapping = mapping.subspan(part.size());
     // Where it can not be told, all of them count as resident.
     const bool told = ::mincore(part.data(), part.size(), resident.data()) == 0;
+    if (!told) warn_that_pages_are_not_told(errno);
     for (std::size_t at = 0; at < part.size(); at += page_bytes) {
       if (told && (resident[at / page_bytes] & 1) == 0) continue;
       store_what_is_there(reinterpret_cast<unsigned char*>(part.data() + at));

@@ -3,12 +3,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <perdure/messages.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -273,6 +279,44 @@ TEST(PageSyncSystem, ResidentPagesAreMadeDirtyAndKeepTheirBytes) {
   EXPECT_EQ(status.st_blocks * 512, static_cast<blkcnt_t>(2 * kPage));
   ::munmap(at, 8 * kPage);
   ::close(file);
+}
+
+/// As SystemCallFilter= of systemd does with SystemCallErrorNumber=EPERM. For as long as the
+/// process lives.
+bool refuse_mincore() {
+  std::array<sock_filter, 4> program{
+      sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      sock_filter{BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_mincore},
+      sock_filter{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+      sock_filter{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+  const sock_fprog filter{program.size(), program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(PageSyncSystem, WhereAFilterHidesWhichPagesAreThereAllCountAndItIsSaidOnce) {
+  const std::string wrong = in_child([]() -> std::string {
+    std::vector<std::string> warnings;
+    set_message_callback([&](Severity severity, const std::string& message) {
+      if (severity == Severity::Warning) warnings.push_back(message);
+    });
+    void* at =
+        ::mmap(nullptr, 8 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED || !refuse_mincore()) return "no filter";
+    const std::span<std::byte> mapping(static_cast<std::byte*>(at), 8 * kPage);
+    for (int i = 0; i < 2; ++i) {
+      if (dirty_resident_pages(mapping) != 8) return "not all pages count";
+    }
+    set_message_callback({});
+    if (warnings.size() != 1) return std::to_string(warnings.size()) + " warnings";
+    for (const char* part : {"(mincore: Operation not permitted)", "reads and writes all of it",
+                             "SystemCallFilter=@system-service mincore"}) {
+      if (warnings[0].find(part) == std::string::npos) return warnings[0];
+    }
+    return "";
+  });
+  if (wrong == "no filter") GTEST_SKIP() << "this machine lets no process filter its system calls";
+  EXPECT_EQ(wrong, "");
 }
 
 }  // namespace

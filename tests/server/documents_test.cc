@@ -1,11 +1,15 @@
 // The documents say what the daemon does: every counter, every key and every option is described.
+// And the unit of systemd lets it do so.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "server/metrics.h"
 #include "server/process_metrics.h"
@@ -60,6 +64,27 @@ TEST(Documents, EveryKeyOfTheExampleIsInTheManual) {
     ++keys;
   }
   EXPECT_GT(keys, 15);
+}
+
+/// What perdured asks of the kernel and @system-service of systemd 252 does not have
+/// (`systemd-analyze syscall-filter @system-service`).
+constexpr const char* kBeyondSystemService[] = {"mincore"};
+
+TEST(Documents, TheFilterOfTheUnitPassesWhatPerduredAsksOfTheKernel) {
+  constexpr std::string_view kKey = "SystemCallFilter=";
+  std::istringstream unit(contents("configs/perdured.service"));
+  std::vector<std::string> passed;
+  for (std::string line; std::getline(unit, line);) {
+    if (line.rfind(kKey, 0) != 0) continue;
+    ASSERT_NE(line[kKey.size()], '~') << "takes away from what is passed: " << line;
+    std::istringstream words(line.substr(kKey.size()));
+    for (std::string word; words >> word;) passed.push_back(word);
+  }
+  const auto passes = [&](const char* name) {
+    return std::find(passed.begin(), passed.end(), name) != passed.end();
+  };
+  EXPECT_TRUE(passes("@system-service"));
+  for (const char* name : kBeyondSystemService) EXPECT_TRUE(passes(name)) << name;
 }
 
 }  // namespace
