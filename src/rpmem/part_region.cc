@@ -60,13 +60,7 @@ Result<std::unique_ptr<PartRegion>> PartRegion::map(const PartSet& parts,
     PERDURE_TRY_VOID(region->map_part(parts, part, at, options));
     at += parts.set().data_bytes(part);
   }
-  if (region->domain_ == PersistenceDomain::None) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("{}: a power failure loses what is written there ({}); choose another "
-                             "place, or, if it has a battery, say `declare-domain = wsp` in "
-                             "rpmemd.conf",
-                             parts.set().path, region->evidence_)};
-  }
+  PERDURE_TRY_VOID(region->settle_on_domain(parts));
   region->guard_ = std::make_unique<pmem::MappingGuard>(region->all_.subspan(kFrontBytes));
   if (!region->guard_->guards()) {
     return Error{ErrorCode::QueueFull, "too many sets are open in this process"};
@@ -125,7 +119,40 @@ Result<void> PartRegion::map_part(const PartSet& parts, std::size_t index, std::
   if (!evidence_.empty()) evidence_ += "; ";
   evidence_ += fmt::format("{}: {}{}", file.path(), options.declared ? "declared; " : "",
                            pmem::join_evidence(medium));
+  part.medium = std::move(medium);
   parts_.push_back(std::move(part));
+  return {};
+}
+
+Error PartRegion::not_kept_so(const PartSet& parts, const Part& part) const {
+  const pmem::Medium& medium = part.medium;
+  return {ErrorCode::Unsupported,
+          fmt::format("{}: all of its parts are flushed as {}, which the weakest needs, and {} is "
+                      "not made durable by that: {}; {}, or put all parts on media of one kind",
+                      parts.set().path, to_string(domain_), part.file->path(),
+                      medium.never_lasts.empty() ? pmem::join_evidence(medium) : medium.never_lasts,
+                      medium.remedy.empty() ? "declare what its medium keeps" : medium.remedy)};
+}
+
+/// All parts are flushed as the weakest one has to be, which may do nothing for another: where
+/// dax/write_cache says 0, the msync of `page` leaves in the processor's caches what `dmp` flushes.
+Result<void> PartRegion::settle_on_domain(const PartSet& parts) {
+  if (domain_ == PersistenceDomain::None) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{}: a power failure loses what is written there ({}); choose another "
+                             "place, or, if it has a battery, say `declare-domain = wsp` in "
+                             "rpmemd.conf",
+                             parts.set().path, evidence_)};
+  }
+  for (Part& part : parts_) {
+    if (!pmem::decide_domain(part.medium, domain_).ok()) return not_kept_so(parts, part);
+    part.decide = [alone = std::move(part.decide),
+                   all = domain_](pmem::Medium& of) -> Result<PersistenceDomain> {
+      PERDURE_TRY(domain, alone(of));
+      if (domain < all) return domain;
+      return pmem::decide_domain(of, all);
+    };
+  }
   return {};
 }
 

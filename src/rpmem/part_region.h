@@ -36,7 +36,8 @@ class PartRegion final : public pmem::Region {
 
   /// What is visible of page-cache files is written back before. `parts` outlives the region.
   /// Errors: Unsupported (the declared domain contradicts the evidence; memory that loses all it
-  /// has and nothing declared), NoSpace, Corrupt (lost memory), QueueFull, SystemError.
+  /// has and nothing declared; a part that the weakest one's domain does not make durable),
+  /// NoSpace, Corrupt (lost memory), QueueFull, SystemError.
   static Result<std::unique_ptr<PartRegion>> map(const PartSet& parts,
                                                  const PartRegionOptions& options);
   ~PartRegion() override;
@@ -63,13 +64,16 @@ class PartRegion final : public pmem::Region {
     std::uint64_t file_bytes = 0;
     std::unique_ptr<pmem::PageSync> sync;  // Page only
     std::unique_ptr<pmem::MediumWatch> watch;
-    pmem::MediumWatch::Decide decide;
+    pmem::Medium medium;               // at the opening
+    pmem::MediumWatch::Decide decide;  // of the part alone
   };
 
   PartRegion() = default;
   Result<void> reserve(std::uint64_t bytes);
   Result<void> map_part(const PartSet& parts, std::size_t index, std::uint64_t at,
                         const PartRegionOptions& options);
+  Result<void> settle_on_domain(const PartSet& parts);
+  Error not_kept_so(const PartSet& parts, const Part& part) const;
   Result<void> prepare_flush(const PartRegionOptions& options);
   Result<void> flush_pages(std::span<const pmem::Range> ranges);
   Error lost() const;

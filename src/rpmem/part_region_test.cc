@@ -5,20 +5,25 @@
 
 #include <fstream>
 
+#include "core/try.h"
 #include "testing/temporary_directory.h"
 #include "testing/told_medium.h"
 
 namespace perdure::rpmem {
 namespace {
 
+/// A set of two parts, p0 and p1.
+Result<PartSet> two_parts(const test::TestDirectory& directory) {
+  std::ofstream(directory.file("pool.set"))
+      << "PMEMPOOLSET\nOPTION NOHDRS\n8M " << directory.file("p0") << "\n8M "
+      << directory.file("p1") << "\n";
+  PERDURE_TRY(set, read_set({directory.path(), {}}, "pool.set"));
+  return PartSet::create(set, {}, 0, [] { return Uuid16{}; });
+}
+
 TEST(PartRegion, AMediumThatPromisesLessThanAtTheOpeningHasFailed) {
   test::TestDirectory directory;
-  const std::string set_file = directory.file("pool.set");
-  std::ofstream(set_file) << "PMEMPOOLSET\nOPTION NOHDRS\n8M " << directory.file("p0") << "\n8M "
-                          << directory.file("p1") << "\n";
-  const auto set = read_set({directory.path(), {}}, "pool.set");
-  ASSERT_TRUE(set.ok()) << set.error().message;
-  auto parts = PartSet::create(*set, {}, 0, [] { return Uuid16{}; });
+  auto parts = two_parts(directory);
   ASSERT_TRUE(parts.ok()) << parts.error().message;
   test::ToldMedium told;
   PartRegionOptions options;
@@ -33,6 +38,65 @@ TEST(PartRegion, AMediumThatPromisesLessThanAtTheOpeningHasFailed) {
   EXPECT_EQ(failed.code(), ErrorCode::SystemError);
   EXPECT_NE(failed.error().message.find("p0: it was opened as page"), std::string::npos)
       << failed.error().message;
+}
+
+/// p0 lies on an NVDIMM of which the platform flushes the memory controllers, p1 on a disk.
+struct NvdimmBesideDisk {
+  bool leaves_caches = false;  // an operator wrote 0 to dax/write_cache
+  test::ToldMedium disk;
+
+  pmem::MediumWatchOptions watched() const {
+    return {[this](const pmem::File& file) -> Result<pmem::Medium> {
+              return file.path().ends_with("p0") ? nvdimm() : disk.now();
+            },
+            Nanoseconds{0}};
+  }
+  pmem::Medium nvdimm() const {
+    pmem::Drive drive;
+    drive.name = "pmem0";
+    drive.kind = pmem::DriveKind::Nvdimm;
+    drive.platform = pmem::PlatformDomain::MemoryController;
+    drive.leaves_caches = leaves_caches;
+    pmem::Medium medium;
+    medium.writes_pages = true;
+    medium.mount_options = "rw,dax=always";
+    medium.drives = {drive};
+    medium.platform = drive.platform;
+    pmem::conclude_dax(medium);
+    // The file is none that the kernel maps with MAP_SYNC; of this kind it is mapped without.
+    medium.kind = pmem::MediumKind::PageCache;
+    return medium;
+  }
+};
+
+TEST(PartRegion, APartForWhichTheFlushOfTheWeakestDoesNothingIsRefused) {
+  test::TestDirectory directory;
+  auto parts = two_parts(directory);
+  ASSERT_TRUE(parts.ok()) << parts.error().message;
+  NvdimmBesideDisk told;
+  ASSERT_EQ(told.nvdimm().found, PersistenceDomain::Dmp);
+  PartRegionOptions options;
+  options.watch = told.watched();
+  {
+    auto region = PartRegion::map(*parts, options);
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    EXPECT_EQ((*region)->domain(), PersistenceDomain::Page);
+    EXPECT_TRUE((*region)->check().ok());
+    told.leaves_caches = true;
+    ASSERT_EQ(told.nvdimm().found, PersistenceDomain::Dmp) << "by itself it loses nothing";
+    const auto failed = (*region)->check();
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.code(), ErrorCode::SystemError);
+    EXPECT_NE(failed.error().message.find("pmem0/dax/write_cache says 0"), std::string::npos)
+        << failed.error().message;
+  }
+  const auto refused = PartRegion::map(*parts, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.code(), ErrorCode::Unsupported);
+  for (const char* part :
+       {"p0 is not made durable by that", "pmem0/dax/write_cache says 0", "write 1 to it"}) {
+    EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+  }
 }
 
 }  // namespace
