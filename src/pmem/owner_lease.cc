@@ -145,7 +145,8 @@ LeaseSeen seen_at(const std::byte* lease, std::uint64_t claim, const Here& here)
   auto description = decode({lease, kDescriptionBytes});
   if (description && description->tag != (tag | kTurn)) description.reset();
   const bool ours =
-      description ? is_of(*description, here) : (tag & 0xFFFF0000U) == mark_of(here.boot_id);
+      here.boot_id != kUnknownBoot &&
+      (description ? is_of(*description, here) : (tag & 0xFFFF0000U) == mark_of(here.boot_id));
   const std::string owner = description ? description->owner : "";
   if (!ours) return {Elsewhere, owner};
   if (is_marked_dead(claim)) return {};

@@ -27,6 +27,8 @@
 //   - Of another boot: if the machine was restarted, nobody counts the beat any more; if it is
 //     another machine or a virtual one beside this one, which shares the device, the beat goes on.
 //     That is watched for a while. So after a power failure nobody has to do anything.
+//   - Where the boot id can not be read (/proc/sys is hidden): as of another boot. Such an owner
+//     that is stopped or hung for as long as it is watched counts as dead.
 // Everything else is decided by an operator (take_over).
 //
 // How an owner knows that it still has it: the claim names it. A beat replaces the claim by another

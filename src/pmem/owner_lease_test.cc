@@ -15,6 +15,7 @@
 #include "core/unordered_reads.h"
 #include "pmem/lent_region.h"
 #include "pmem/mapped_region.h"
+#include "pmem/owner_process.h"
 #include "pmem/sticky_region.h"
 #include "pmem/test_support.h"
 
@@ -221,6 +222,31 @@ TEST_F(OwnerLeaseTest, AnOwnerOfAnotherBootThatCountsIsAlive) {
   const auto second = take(*mapped, "the second");
   ASSERT_EQ(second.code(), ErrorCode::Busy);
   EXPECT_NE(second.error().message.find("alive"), std::string::npos) << second.error().message;
+}
+
+// /proc/sys is hidden (ProcSubset=pid): after a restart the name of the boot is what it was before.
+TEST_F(OwnerLeaseTest, AnOwnerOfABootThatHasNoNameIsWatched) {
+  const auto mapped = region();
+  HeldChild first = owner(kUnknownBoot);
+  ASSERT_TRUE(first.ready());
+  const auto at_once = take(*mapped, "the second", kUnknownBoot);
+  ASSERT_EQ(at_once.code(), ErrorCode::Busy);
+  EXPECT_NE(at_once.error().message.find("alive"), std::string::npos) << at_once.error().message;
+  first.kill();
+  // What a power failure may leave: the claim as it was while its owner lived.
+  store(mapped->bytes().data() + kClaim, word(*mapped, kClaim) & ~std::uint64_t{1U << 30});
+  {
+    const auto second = take(*mapped, "the second", kUnknownBoot);
+    ASSERT_TRUE(second.ok()) << second.error().message;
+  }
+  // Nor is it that of whoever reads a torn description.
+  HeldChild third = owner(kUnknownBoot);
+  ASSERT_TRUE(third.ready());
+  mapped->bytes()[kAt + 70] ^= std::byte{1};
+  third.kill();
+  store(mapped->bytes().data() + kClaim, word(*mapped, kClaim) & ~std::uint64_t{1U << 30});
+  const auto fourth = take(*mapped, "the fourth", kUnknownBoot);
+  EXPECT_TRUE(fourth.ok()) << fourth.error().message;
 }
 
 // Copied while its owner lived: here nobody marks its end.

@@ -65,7 +65,7 @@ std::string this_boot() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
   std::getline(file, id);
-  return id.empty() ? "unknown" : id.substr(0, kOwnerBootBytes - 1);
+  return id.empty() ? kUnknownBoot : id.substr(0, kOwnerBootBytes - 1);
 }
 
 void note_owner(std::span<std::byte> bytes, std::uint64_t place) {

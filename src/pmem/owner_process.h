@@ -11,7 +11,7 @@
 //   16       8     start      of the process, in clock ticks since the machine started
 //   24       8     namespace  in which it has that number
 //   32       8     place      of the pool (Pool::place): in a copy this names nobody
-//   40       40    boot id    of its kernel, as text
+//   40       40    boot id    of its kernel, as text (kUnknownBoot: the start tells kernels apart)
 //   80       172   zero
 //   252      4     checksum   CRC32C of the 252 bytes before it
 //
@@ -28,7 +28,11 @@ namespace perdure::pmem {
 
 inline constexpr std::size_t kOwnerProcessBytes = 256;
 
-/// This kernel's (/proc/sys/kernel/random/boot_id), at most 39 characters.
+/// What is written for a boot id that can not be read (ProcSubset=pid of systemd). It is the same
+/// for every kernel, so by itself it never means that something is of this one.
+inline constexpr char kUnknownBoot[] = "unknown";
+
+/// This kernel's (/proc/sys/kernel/random/boot_id), at most 39 characters; or kUnknownBoot.
 std::string this_boot();
 
 /// Writes down this process.
