@@ -342,15 +342,25 @@ std::vector<Drive> drives_below_name(const std::string& name, const std::string&
 }
 
 // jbd2 has a directory for each journal: "sda1-8", that of inode 8 on sda1, or "sdb1", a device
-// that is one (fs/jbd2/journal.c).
+// that is one; and the one above from its start on, so that without it there is no journal
+// (fs/jbd2/journal.c), unless /proc/fs itself is hidden.
 std::vector<Drive> drives_of_external_journals(dev_t device, const std::string& root) {
   std::error_code failed;
   const fs::path at = fs::canonical(
       fmt::format("{}/sys/dev/block/{}:{}", root, major(device), minor(device)), failed);
   const std::string own = at.filename().string() + "-";
   std::vector<Drive> drives;
+  std::error_code unread;
   std::error_code ignored;
-  for (const auto& journal : fs::directory_iterator(root + "/proc/fs/jbd2", ignored)) {
+  const fs::directory_iterator journals(root + "/proc/fs/jbd2", unread);
+  const bool none =
+      unread == std::errc::no_such_file_or_directory && fs::exists(root + "/proc/fs", ignored);
+  if (unread && !none) {
+    return {unknown_drive("the journal",
+                          "whether the journal is on another device can not be seen: "
+                          "/proc/fs/jbd2 can not be read (ProcSubset=pid of systemd hides it)")};
+  }
+  for (const auto& journal : journals) {
     const std::string name = journal.path().filename().string();
     if (!failed && starts_with(name, own)) return {};
     if (!fs::exists(fmt::format("{}/sys/class/block/{}", root, name), ignored)) continue;

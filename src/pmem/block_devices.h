@@ -72,7 +72,8 @@ std::vector<Drive> drives_below(dev_t device, const std::string& root = "");
 std::vector<Drive> drives_below_name(const std::string& name, const std::string& root = "");
 
 /// Besides the device that an ext4 file system is on: the drives of its journal, if that may lie on
-/// another one. Which of the journals that lie so is whose can not be seen: all of them.
+/// another one. Which of the journals that lie so is whose can not be seen: all of them. Where
+/// /proc/fs is hidden, one Unknown drive.
 std::vector<Drive> drives_of_external_journals(dev_t device, const std::string& root = "");
 
 /// The number of the block device at `path`; nothing: there is none, or it can not be seen.

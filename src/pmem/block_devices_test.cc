@@ -241,7 +241,17 @@ TEST_F(BlockDevices, AJournalElsewhereIsLookedAt) {
   link("class/block/sda", sda);
   link("class/block/zram0", zram);
   const auto elsewhere = [&] { return drives_of_external_journals(makedev(8, 0), root_.path()); };
-  EXPECT_TRUE(elsewhere().empty());  // no journal at all, or none that is shown
+  // /proc/fs is hidden, or can not be read for another reason.
+  ASSERT_EQ(elsewhere().size(), 1u);
+  EXPECT_EQ(elsewhere()[0].kind, Unknown);
+  const std::string kernels = root_.path() + "/proc/fs";
+  fs::create_directories(root_.path() + "/proc");
+  std::ofstream(kernels) << "no directory";
+  ASSERT_EQ(elsewhere().size(), 1u);
+  EXPECT_EQ(elsewhere()[0].kind, Unknown);
+  fs::remove(kernels);
+  fs::create_directories(kernels);
+  EXPECT_TRUE(elsewhere().empty());  // no journal at all
   const std::string journals = root_.path() + "/proc/fs/jbd2/";
   fs::create_directories(journals + "zram0");
   ASSERT_EQ(elsewhere().size(), 1u);

@@ -334,6 +334,8 @@ TEST(DrivesElsewhere, WhatXfsAndF2fsHaveOnOtherDevicesCounts) {
   EXPECT_EQ(kinds("xfs", "rw,logdev=/dev/none,rtdev=/dev/no", 1 << 20), "unknown unknown ");
   EXPECT_EQ(kinds("f2fs", "rw", 1 << 20), "");
   EXPECT_EQ(kinds("f2fs", "rw", 3 << 20), "unknown ");
+  EXPECT_EQ(kinds("ext4", "rw", 3 << 20), "unknown ");  // where its journal is
+  std::filesystem::create_directories(root.file("proc/fs"));
   EXPECT_EQ(kinds("ext4", "rw", 3 << 20), "");
 }
 
