@@ -214,6 +214,14 @@ std::string domain_words(const InspectedHost& inspected) {
   return words.empty() ? "that is not known" : words;
 }
 
+bool is_any_declared(const InspectedHost& inspected,
+                     const std::function<bool(const server::PoolSettings&)>& holds) {
+  const server::Config config = inspected.settings();
+  return holds(config.settings) ||
+         std::any_of(config.settings_by_pool.begin(), config.settings_by_pool.end(),
+                     [&](const auto& pool) { return holds(pool.second); });
+}
+
 bool find_unread_config(const InspectedHost& inspected, Check& check) {
   if (!inspected.has_unread_config()) return false;
   check.evidence.push_back(inspected.config.error().message);

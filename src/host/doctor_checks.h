@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <functional>
 
 #include "host/doctor.h"
 
@@ -21,6 +22,10 @@ std::optional<Release> release_of(const InspectedHost& inspected, Check& check);
 /// Finds that the answer rests on a configuration that can not be read. False: it can, or there is
 /// none, and perdured has its defaults.
 bool find_unread_config(const InspectedHost& inspected, Check& check);
+
+/// Whether that holds of what is declared of all pools, or of one.
+bool is_any_declared(const InspectedHost& inspected,
+                     const std::function<bool(const server::PoolSettings&)>& holds);
 
 /// Whether any pool of the place lies on that.
 bool lies_on(const InspectedHost& inspected, pmem::MediumKind kind);

@@ -17,16 +17,41 @@ constexpr Release kPinsNoFiles{6, 5};
 /// From then on a fork() copies pinned pages at once, for the child: ibv_fork_init(3) does nothing.
 constexpr Release kCopiesPinnedPages{5, 12};
 
+/// That the kernel notices what the RNIC writes into pages on demand, nobody but a power cut shows.
+void find_belief(const RdmaDevice& device, Check& check) {
+  constexpr char kCut[] = "perdure probe --certify PEER";
+  check.evidence.push_back(device.name +
+                           ": no file says whether what it writes into a page on demand makes the "
+                           "page dirty");
+  check.find(Verdict::NotKnown,
+             fmt::format("{}: dma_dirties = \"yes\" is declared, and is believed if it pages the "
+                         "pool on demand: records are then written into the file without this "
+                         "processor, and are lost if it is wrong",
+                         device.name),
+             "keep the declaration only if power cuts, with this RNIC and kernel and each "
+             "--primary, lost nothing that was acknowledged",
+             {fmt::format("{} --pool SCRATCH --overwrite --power-cut arm --state FILE", kCut),
+              fmt::format("{} --power-cut check --state FILE", kCut)});
+}
+
 void find_pages(const InspectedHost& inspected, const RdmaDevice& device, Check& check) {
   const auto release = release_of(inspected, check);
   const std::vector<std::string> ask{"uname -r", fmt::format("ibv_devinfo -v -d {}", device.name)};
+  const bool pins = release && *release < kPinsNoFiles;
+  if (!pins) {
+    if (find_unread_config(inspected, check)) return;
+    const bool declared = is_any_declared(inspected, [](const server::PoolSettings& settings) {
+      return settings.dma_dirties == DmaDirties::Yes;
+    });
+    if (declared) return find_belief(device, check);
+  }
   if (!release) {
     return check.find(
         Verdict::NotKnown,
         fmt::format("whether this kernel pins pages of a file for {} is not known", device.name),
         "over RDMA records use SEND in any case; see which kernel this is", ask);
   }
-  if (*release < kPinsNoFiles) {
+  if (pins) {
     return check.find(
         Verdict::Ok,
         fmt::format("this kernel pins pages of a file for {} and does not notice what it writes "

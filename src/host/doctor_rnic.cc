@@ -24,11 +24,9 @@ bool is_iwarp(const RdmaDevice& device) {
 
 /// Whether a pool that is made or first served from now on would have its receive buffers in it.
 bool is_pm_declared(const InspectedHost& inspected) {
-  const server::Config config = inspected.settings();
-  return config.settings.receive_buffers == ReceiveBuffers::Pm ||
-         std::any_of(
-             config.settings_by_pool.begin(), config.settings_by_pool.end(),
-             [](const auto& pool) { return pool.second.receive_buffers == ReceiveBuffers::Pm; });
+  return is_any_declared(inspected, [](const server::PoolSettings& settings) {
+    return settings.receive_buffers == ReceiveBuffers::Pm;
+  });
 }
 
 /// Why messages may be read where receive buffers are, by recovery: of a pool that has them, of one

@@ -2,7 +2,6 @@
 // what nobody but the network's operator knows.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "host/doctor_checks.h"
@@ -36,11 +35,9 @@ std::optional<bool> may_relax(const std::string& config) {
 }
 
 bool is_declared_ordered(const InspectedHost& inspected) {
-  const server::Config config = inspected.settings();
-  return config.settings.write_order == WriteOrder::Ordered ||
-         std::any_of(
-             config.settings_by_pool.begin(), config.settings_by_pool.end(),
-             [](const auto& pool) { return pool.second.write_order == WriteOrder::Ordered; });
+  return is_any_declared(inspected, [](const server::PoolSettings& settings) {
+    return settings.write_order == WriteOrder::Ordered;
+  });
 }
 
 std::string bus_words(const std::optional<bool>& relaxes) {

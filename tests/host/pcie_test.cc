@@ -133,6 +133,24 @@ TEST(PagesUnderRnic, FollowTheKernelsRelease) {
   expect(check, Machine().rdma(), NotKnown, "is not known");
 }
 
+TEST(PagesUnderRnic, ThatTheKernelNoticesWhatIsWrittenIsBelievedAndSaidToBe) {
+  const auto declared = [](std::string_view toml, const std::string& release) {
+    return Machine().rdma().file("/proc/sys/kernel/osrelease", release).config(toml);
+  };
+  constexpr std::string_view kForAll = "[profile]\ndma_dirties = \"yes\"\n";
+  constexpr std::string_view kForOne = "[profile.pool.orders]\ndma_dirties = \"yes\"\n";
+  const auto check = check_pages_under_rnic;
+  expect(check, declared(kForAll, "6.5.0"), NotKnown, "dma_dirties = \"yes\" is declared");
+  expect(check, declared(kForOne, "6.12.1"), NotKnown, "is believed");
+  expect(check, declared(kForAll, "cheese"), NotKnown, "is believed");
+  EXPECT_NE(check(declared(kForAll, "6.5.0").inspected()).commands[0].find("--power-cut arm"),
+            std::string::npos);
+  // Pinned pages: it changes nothing there.
+  expect(check, declared(kForAll, "6.1.0"), Ok, "only methods by SEND");
+  expect(check, declared("[profile]\ndma_dirties = \"no\"\n", "6.5.0"), Advice, "pages on demand");
+  expect(check, declared("[profile]\nfoo = 1\n", "6.5.0"), NotKnown, "configuration of perdured");
+}
+
 // rxe and siw pin pages and store into them as an RNIC does: the kernel does not notice that
 // either.
 TEST(PagesUnderRnic, SoftwareRnicsPinThemToo) {
