@@ -10,6 +10,7 @@ namespace perdure::test {
 struct ToldMedium {
   std::string options = "rw";
   pmem::DriveKind kind = pmem::DriveKind::Disk;
+  std::string write_cache = "write back";
 
   pmem::Medium now() const {
     pmem::Medium medium;
@@ -18,7 +19,7 @@ struct ToldMedium {
     medium.found = PersistenceDomain::Page;
     medium.mount_options = options;
     medium.drives = {
-        {"sda", kind, "write back", pmem::PlatformDomain::Silent, "sda", {}, false, ""}};
+        {"sda", kind, write_cache, pmem::PlatformDomain::Silent, "sda", {}, false, ""}};
     pmem::conclude_page_cache(medium);
     return medium;
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -319,6 +320,38 @@ TEST_F(DiskTest, WhatCanNotBeSeenForAMomentIsNoFailure) {
   told.kind = DriveKind::Unknown;
   EXPECT_TRUE((*region)->check().ok());
   EXPECT_FALSE((*region)->check().ok());
+}
+
+/// From now on this process can open three files more.
+bool leave_few_descriptors() {
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (next < 0) return false;
+  ::close(next);
+  const rlimit few{static_cast<rlim_t>(next) + 3, static_cast<rlim_t>(next) + 3};
+  return ::setrlimit(RLIMIT_NOFILE, &few) == 0;
+}
+
+TEST_F(DiskTest, WithFewDescriptorsOnlyWhatWasSeenIsAFailure) {
+  const std::string wrong = in_child([this]() -> std::string {
+    test::ToldMedium told;
+    auto region = MappedRegion::create(directory_.file("x"), 4096, watched(told));
+    if (!region.ok()) return region.error().message;
+    if (!leave_few_descriptors()) return "no limit";
+    const auto stays = [&] {
+      const bool once = (*region)->check().ok();
+      return once && (*region)->check().ok() && (*region)->check().ok();
+    };
+    told.kind = DriveKind::Unknown;
+    if (!stays()) return "what can not be seen counts";
+    // The drive may be one that needs no flush: its write_cache could not be read.
+    told = {"rw,nobarrier", DriveKind::Disk, ""};
+    if (!stays()) return "a write cache that could not be read counts";
+    told = {"rw,nobarrier", DriveKind::Disk, "write through"};
+    if (!stays()) return "a drive without a cache counts";
+    told = {"rw,nobarrier", DriveKind::Disk, "write back"};
+    return (*region)->check().ok() ? "what was seen does not count" : "";
+  });
+  EXPECT_EQ(wrong, "");
 }
 
 TEST_F(DiskTest, ADeclarationHoldsAgainstWhatCanNotBeSeenButNotAgainstWhatIsKnown) {

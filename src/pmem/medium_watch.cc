@@ -27,6 +27,14 @@ bool has_descriptors() {
   return std::all_of(opened.begin(), opened.end(), [](int each) { return each >= 0; });
 }
 
+/// Whether what speaks against the medium was seen. A drive whose write_cache could not be read may
+/// be one without a volatile cache, over which a mount without barriers keeps what is synced.
+bool is_certain(const Medium& medium) {
+  return !medium.never_lasts.empty() &&
+         std::none_of(medium.drives.begin(), medium.drives.end(),
+                      [](const Drive& drive) { return drive.write_cache.empty(); });
+}
+
 Error less_than_promised(const File& file, PersistenceDomain promised, const Medium& now) {
   const bool certain = !now.never_lasts.empty();
   return {ErrorCode::SystemError,
@@ -51,8 +59,8 @@ Result<void> MediumWatch::look(const File& file, PersistenceDomain promised, con
     doubts_.store(0);
     return {};
   }
-  // Without descriptors nothing can be seen, which says nothing of the medium.
-  if (!has_descriptors()) return {};
+  // Without descriptors not everything can be seen, and what can not says nothing of the medium.
+  if (!is_certain(medium) && !has_descriptors()) return {};
   if (medium.never_lasts.empty() && doubts_.fetch_add(1) + 1 < kDoubtsMax) return {};
   return less_than_promised(file, promised, medium);
 }

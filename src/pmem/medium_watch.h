@@ -32,7 +32,8 @@ class MediumWatch {
 
   Result<Medium> examine(const File& file) const { return options_.examine(file); }
   /// Examines it again, at most once in `every`. What can merely not be seen any more has to be so
-  /// at two examinations. Errors: those of examining; SystemError: it keeps less than `promised`.
+  /// at two examinations, and for want of descriptors says nothing. Errors: those of examining;
+  /// SystemError: it keeps less than `promised`.
   Result<void> look(const File& file, PersistenceDomain promised, const Decide& decide);
 
  private:
