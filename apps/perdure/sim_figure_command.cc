@@ -117,7 +117,8 @@ std::string text_of(const ClaimCounts& counts) {
   return text;
 }
 
-Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandOptions& options) {
+Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandOptions& options,
+                        SharedRuns& shared) {
   const ClaimCounts counts = counts_of(figures);
   report::ReportPage page(
       "Remote persistence, simulated",
@@ -138,7 +139,7 @@ Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandO
     page.list(figure.remarks);
     page.paragraph("What decides: " + figure.decides);
     status.show(fmt::format("figure {}: what decides", figure.number));
-    PERDURE_TRY(sensitivity, draw_sensitivity(figure.number, options));
+    PERDURE_TRY(sensitivity, draw_sensitivity(figure.number, options, shared));
     page.drawing(sensitivity, report::Origin::Simulated, "The same with other assumptions.");
   }
   return page.write(options.report);
@@ -171,7 +172,7 @@ ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<in
     print("\n" + text_of(counts_of(figures)) + "\n");
   }
   if (options.report.empty()) return ExitStatus::Ok;
-  const auto written = write_page(figures, options);
+  const auto written = write_page(figures, options, shared);
   if (written.ok()) return ExitStatus::Ok;
   print_error(written.error());
   return ExitStatus::Failed;

@@ -11,6 +11,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace perdure::app {
@@ -38,6 +39,12 @@ struct SharedRuns {
   /// Of figures 9 and 10: without remote channels, and with them; the same from cold caches on.
   std::array<std::optional<std::vector<ServerRow>>, 2> servers;
   std::array<std::optional<std::vector<ServerRow>>, 2> cold_servers;
+  /// What decides both, on the page.
+  struct Assumed {
+    std::string title;
+    std::vector<std::pair<std::string, ServerGain>> gains;  // by what was assumed
+  };
+  std::optional<std::vector<Assumed>> assumed_of_servers;
 };
 
 /// BSP over Sync with 6 epochs of 512 bytes, as seed paper 001 has it.

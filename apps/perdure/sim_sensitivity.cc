@@ -139,48 +139,57 @@ ServerRunOptions short_run(const FigureOptions& options) {
   return server;
 }
 
-Result<BarChart::Group> broi_over_epoch(const ServerSetup& setup, const ServerRunOptions& server,
-                                        std::string label, bool bus) {
-  PERDURE_TRY(rows, simulate_servers(setup, server));
-  const ServerGain gain = gain_of(rows);
-  const double value = bus ? gain.bus : gain.operations;
-  std::string hover = fmt::format("{}: {:.2f}", label, value);
-  return BarChart::Group{std::move(label), {{value, std::move(hover), 0, 0}}};
-}
-
-Result<std::string> draw_figure_9_or_10(int number, const FigureOptions& options) {
-  const bool bus = number == 9;
+/// BROI over epoch with each of these, which both figures draw.
+Result<std::vector<SharedRuns::Assumed>> gains_by_assumption(const FigureOptions& options) {
   const ServerRunOptions usual = short_run(options);
   PERDURE_TRY(setup, read_server_setup(usual));
-  BarChart chart;
-  chart.title = fmt::format("BROI over epoch, {}, hash, 64 MiB or less",
-                            bus ? "memory throughput" : "operations");
-  chart.unit = "times";
-  chart.bar_names = {"broi over epoch"};
+  std::vector<SharedRuns::Assumed> all;
   const auto add = [&](const ServerSetup& here, const ServerRunOptions& server,
                        std::string label) -> Result<void> {
-    PERDURE_TRY(group, broi_over_epoch(here, server, std::move(label), bus));
-    chart.panels.back().groups.push_back(std::move(group));
+    PERDURE_TRY(rows, simulate_servers(here, server));
+    all.back().gains.emplace_back(std::move(label), gain_of(rows));
     return {};
   };
-  chart.panels.push_back({"persisted at", {}});
+  all.push_back({"persisted at", {}});
   for (const PersistPoint point : kPoints) {
     ServerRunOptions server = usual;
     server.persist_point = point;
     PERDURE_TRY_VOID(add(setup, server, std::string(to_string(point))));
   }
-  chart.panels.push_back({"logging", {}});
+  all.push_back({"logging", {}});
   for (const auto logging : {workload::Logging::Undo, workload::Logging::UndoBatched,
                              workload::Logging::Redo, workload::Logging::Shadow}) {
     ServerRunOptions server = usual;
     server.logging = logging;
     PERDURE_TRY_VOID(add(setup, server, std::string(to_string(logging))));
   }
-  chart.panels.push_back({"sigma of equation 2", {}});
+  all.push_back({"sigma of equation 2", {}});
   for (const double sigma : {0.0, 0.25, 1.0, 4.0}) {
     ServerSetup here = setup;
     here.processor.sigma = sigma;
     PERDURE_TRY_VOID(add(here, usual, fmt::format("{}", sigma)));
+  }
+  return all;
+}
+
+Result<std::string> draw_figure_9_or_10(int number, const FigureOptions& options,
+                                        SharedRuns& shared) {
+  const bool bus = number == 9;
+  if (!shared.assumed_of_servers) {
+    PERDURE_TRY(gains, gains_by_assumption(options));
+    shared.assumed_of_servers = std::move(gains);
+  }
+  BarChart chart;
+  chart.title = fmt::format("BROI over epoch, {}, hash, 64 MiB or less",
+                            bus ? "memory throughput" : "operations");
+  chart.unit = "times";
+  chart.bar_names = {"broi over epoch"};
+  for (const SharedRuns::Assumed& each : *shared.assumed_of_servers) {
+    auto& panel = chart.panels.emplace_back();
+    panel.title = each.title;
+    for (const auto& [label, gain] : each.gains) {
+      panel.groups.push_back({label, {named_bar(bus ? gain.bus : gain.operations, label)}});
+    }
   }
   return to_svg(chart);
 }
@@ -238,14 +247,14 @@ Result<void> check_sensitivity(int number, const FigureOptions& options) {
   return check_servers(setup, server);
 }
 
-Result<std::string> draw_sensitivity(int number, const FigureOptions& options) {
+Result<std::string> draw_sensitivity(int number, const FigureOptions& options, SharedRuns& shared) {
   switch (number) {
     case 2: return draw_figure_2(options);
     case 4: return draw_figure_4(options);
     case 11: return draw_figure_11(options);
     case 12:
     case 13: return draw_figure_12_or_13(number, options);
-    default: return draw_figure_9_or_10(number, options);
+    default: return draw_figure_9_or_10(number, options, shared);
   }
 }
 

@@ -14,8 +14,8 @@ namespace perdure::app {
 Result<void> check_sensitivity(int number, const FigureOptions& options);
 
 /// SVG. Runs on the server are short and small here: hash, 64 MiB unless options.server has less.
-/// Requires  `number` is one of kFigures.
+/// Requires  `number` is one of kFigures; `shared` is that of all figures with these options.
 /// Errors    of files, and of runs.
-Result<std::string> draw_sensitivity(int number, const FigureOptions& options);
+Result<std::string> draw_sensitivity(int number, const FigureOptions& options, SharedRuns& shared);
 
 }  // namespace perdure::app

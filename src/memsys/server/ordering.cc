@@ -148,13 +148,27 @@ const PersistEntry* OrderingController::oldest_of(const PersistBuffers& buffers,
 /// Remote writes that have waited too long, then local ones, then remote ones when the memory
 /// controller has little to do (section IV.D, discussion).
 OrderingController::Choice OrderingController::choose_broi(const PersistBuffers& buffers,
-                                                           const ControllerView& view) const {
+                                                           const ControllerView& view) {
+  find_sets(buffers, bank_words(view.bank_waiting.size()));
   const Choice starved = best_of_ready(buffers, view, Turn::Starved);
   if (starved.id) return starved;
   const Choice local = best_of_ready(buffers, view, Turn::Local);
   if (local.id) return local;
   if (view.queue_used >= processor_.remote_share) return starved;
   return best_of_ready(buffers, view, Turn::Remote);
+}
+
+void OrderingController::find_sets(const PersistBuffers& buffers, std::size_t words) {
+  const std::uint32_t threads = buffers.threads();
+  ready_sets_.assign(threads * words, 0);
+  next_sets_.assign(threads * words, 0);
+  ready_sizes_.resize(threads);
+  for (std::uint32_t i = 0; i < threads; ++i) {
+    const auto set_of = [&](std::vector<std::uint64_t>& sets) {
+      return std::span(sets).subspan(i * words, words);
+    };
+    ready_sizes_[i] = broi_entry(buffers.of(i), set_of(ready_sets_), set_of(next_sets_));
+  }
 }
 
 bool OrderingController::has_turn(const PersistBuffers& buffers, std::uint32_t thread, Time now,
@@ -170,37 +184,31 @@ bool OrderingController::has_turn(const PersistBuffers& buffers, std::uint32_t t
 OrderingController::Choice OrderingController::best_of_ready(const PersistBuffers& buffers,
                                                              const ControllerView& view,
                                                              Turn turn) const {
-  const std::uint32_t threads = buffers.threads();
   const std::size_t words = bank_words(view.bank_waiting.size());
-  std::vector<std::uint64_t> ready(threads * words);
-  std::vector<std::uint64_t> next(threads * words);
-  std::vector<std::uint64_t> size(threads);
-  const auto set_of = [words](std::vector<std::uint64_t>& sets, std::uint32_t thread) {
-    return std::span(sets).subspan(thread * words, words);
-  };
-  for (std::uint32_t i = 0; i < threads; ++i) {
-    size[i] = broi_entry(buffers.of(i), set_of(ready, i), set_of(next, i));
-  }
   Choice choice;
   double best = 0;
   Time best_ready = 0;
-  for (std::uint32_t i = 0; i < threads; ++i) {
-    if (size[i] == 0) continue;
+  for (std::uint32_t i = 0; i < buffers.threads(); ++i) {
+    if (ready_sizes_[i] == 0) continue;
     if (!has_turn(buffers, i, view.now, turn)) {
       if (buffers.is_remote(i) && starves_at(buffers, i) > view.now) {
         choice.ask_again = std::min(choice.ask_again, starves_at(buffers, i));
       }
       continue;
     }
-    const double priority = broi_priority(ready, i, set_of(next, i), size[i], processor_.sigma);
+    std::optional<double> priority;  // asked for by the first entry that may go
     for (const PersistEntry& entry : buffers.of(i)) {
       if (entry.fence || entry.stage == PersistStage::Waiting) break;
       if (entry.stage == PersistStage::Sent || view.bank_waiting[entry.bank] > 0) continue;
+      if (!priority) {
+        priority = broi_priority(ready_sets_, i, std::span(next_sets_).subspan(i * words, words),
+                                 ready_sizes_[i], processor_.sigma);
+      }
       const bool better =
-          !choice.id || priority > best || (priority == best && entry.ready < best_ready);
+          !choice.id || *priority > best || (*priority == best && entry.ready < best_ready);
       if (!better) continue;
       choice.id = entry.id;
-      best = priority;
+      best = *priority;
       best_ready = entry.ready;
     }
   }

@@ -66,7 +66,8 @@ class OrderingController {
   Choice choose_unbroken(const PersistBuffers& buffers, const ControllerView& view);
   Choice choose_oldest(const PersistBuffers& buffers) const;
   const PersistEntry* oldest_of(const PersistBuffers& buffers, std::uint32_t thread) const;
-  Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view) const;
+  Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view);
+  void find_sets(const PersistBuffers& buffers, std::size_t words);
   enum class Turn { Starved, Local, Remote };
   Choice best_of_ready(const PersistBuffers& buffers, const ControllerView& view, Turn turn) const;
   bool has_turn(const PersistBuffers& buffers, std::uint32_t thread, Time now, Turn turn) const;
@@ -77,6 +78,11 @@ class OrderingController {
   const Processor processor_;
   const Ordering ordering_;
   const ControllerMutant mutant_;
+  // Broi: of each thread, the banks of its SubReady-SET and of its Next-SET, in as many words for
+  // each, and the size of the former. Found for each choice; kept so that none allocates memory.
+  std::vector<std::uint64_t> ready_sets_;
+  std::vector<std::uint64_t> next_sets_;
+  std::vector<std::uint64_t> ready_sizes_;
   // Epoch: a round is one epoch of the memory. Who has sent in it may not go on to its next epoch.
   struct Sent {
     std::uint64_t round = 0;

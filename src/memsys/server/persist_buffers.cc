@@ -180,6 +180,7 @@ Time PersistBuffers::advance(Time now) {
   Time next = kTimeNever;
   bool fence_passed = false;
   for (std::uint32_t thread = 0; thread < of_thread_.size(); ++thread) {
+    if (of_thread_[thread].empty()) continue;
     std::size_t writes = 0;
     std::size_t fences = 0;
     std::uint64_t strand = 0;
@@ -287,14 +288,14 @@ void PersistBuffers::resolve(PersistId id, Time now) {
     for (PersistEntry& entry : of_thread_[thread]) {
       if (std::erase(entry.depends, id) == 0) continue;
       entry.ready = std::max(entry.ready, seen_at);
-      note(PersistEvent::Kind::Resolved, now, entry.id, {id});
+      note(PersistEvent::Kind::Resolved, now, entry.id, {&id, 1});
     }
   }
 }
 
 void PersistBuffers::note(PersistEvent::Kind kind, Time at, PersistId id,
-                          std::vector<PersistId> depends) {
-  if (log_ != nullptr) log_->push_back({kind, at, id, std::move(depends)});
+                          std::span<const PersistId> depends) {
+  if (log_ != nullptr) log_->push_back({kind, at, id, {depends.begin(), depends.end()}});
 }
 
 }  // namespace perdure::memsys

@@ -20,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -157,7 +158,8 @@ class PersistBuffers {
                  std::size_t fences);
   bool pop_fences(std::uint32_t thread, Time now);
   void resolve(PersistId id, Time now);
-  void note(PersistEvent::Kind kind, Time at, PersistId id, std::vector<PersistId> depends = {});
+  void note(PersistEvent::Kind kind, Time at, PersistId id,
+            std::span<const PersistId> depends = {});
 
   const Processor processor_;
   const BufferMutant mutant_;
