@@ -55,6 +55,7 @@ std::string armed_text(const client::PowerCutRun& run, const CertifyCommand& com
     text += fmt::format("the peer's loss showed {:.3f} s after its last answer: {} (measured)\n",
                         static_cast<double>(*run.noticed_ns) / 1e9, run.lost_reason);
   } else {
+    if (!run.lost_reason.empty()) text += run.lost_reason + "\n";
     text +=
         "the peer is still there: a cut from now on proves little, for what was written may be "
         "written back by itself. Arm again, with a longer --write-for-s, and cut its power "
@@ -95,6 +96,11 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
   options.seed = random_secret();
   count_signals();
   options.stop = [] { return signals_received() > 0; };
+  options.boot_now = [&command] {
+    const Deadline soon = Deadline::after(std::chrono::seconds(1));
+    const auto there = client::HttpPeer::probe(command.peer, soon);
+    return there.ok() ? there->host : std::string();
+  };
   bool begun = false;
   StatusLine line;
   options.save = [&](const client::PowerCutRun& run) -> Result<void> {

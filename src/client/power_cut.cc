@@ -80,6 +80,7 @@ class Arming {
       PERDURE_TRY_VOID(options_.save(run_));
     }
     await_the_rest();
+    if (run_.noticed_ns && options_.boot_now) look_whether_it_is_there();
     run_.ended = true;
     PERDURE_TRY_VOID(options_.save(run_));
     return run_;
@@ -174,6 +175,24 @@ class Arming {
     if (session_.up()) return;
     run_.noticed_ns = static_cast<std::uint64_t>((options_.clock->now() - last_answer_).count());
     run_.lost_reason = session_.down_reason() ? session_.down_reason()->message : "nobody knows";
+  }
+
+  /// The session may have ended alone: its daemon, or what lies between. A machine takes longer to
+  /// come back from a power cut than this, and has another boot id then.
+  void look_whether_it_is_there() {
+    constexpr Nanoseconds kBackWithin = std::chrono::seconds(5);
+    const Deadline patience(*options_.clock, kBackWithin);
+    while (!patience.passed() && !options_.stop()) {
+      const std::string boot = options_.boot_now();
+      if (boot.empty()) {
+        fabric::wait_any({}, kSlice);
+        continue;
+      }
+      if (boot != run_.start.boot) return;
+      run_.noticed_ns.reset();
+      run_.lost_reason = "the session ended, and the machine is there: " + run_.lost_reason;
+      return;
+    }
   }
 
   /// What is in flight when writing ends is acknowledged, unless the peer goes away just then.
@@ -326,7 +345,8 @@ CertifyCheck judge(PowerCutRun& run, const Losses& losses, const PowerCutOptions
         not_cut);
   } else {
     check.proof = Proof::Held;
-    run.cuts_checked += run.checked ? 0 : 1;
+    run.cuts_checked += run.counted ? 0 : 1;
+    run.counted = true;
     check.finding = fmt::format(
         "after {} in a row, of this pool and by {}, all that was acknowledged was there; twenty "
         "are "

@@ -75,6 +75,7 @@ struct PowerCutRun {
   std::optional<std::uint64_t> noticed_ns;
   std::string lost_reason;
   bool checked = false;            // check() has gone through it
+  bool counted = false;            // as one of those that follow
   std::uint64_t cuts_checked = 0;  // in a row, of this pool by these methods, that lost nothing
   bool operator==(const PowerCutRun&) const = default;
 };
@@ -99,6 +100,10 @@ struct PowerCutOptions {
   /// the run.
   std::function<Result<void>(const PowerCutRun&)> save;
   std::function<bool()> stop;  // whether to end; asked often
+  /// Which start of the peer's kernel answers just now; empty: nobody does. It may take a second.
+  /// Asked for a while once the session has ended: a daemon that is started anew lost no power.
+  /// Nothing: nobody is asked.
+  std::function<std::string()> boot_now;
 };
 
 /// Writes until the peer goes away, or until it is told to end. Takes the pool over from nobody.

@@ -30,6 +30,7 @@ std::string write_state(const PowerCutRun& run) {
                               {"ended", run.ended},
                               {"lost_reason", run.lost_reason},
                               {"checked", run.checked},
+                              {"counted", run.counted},
                               {"cuts_checked", run.cuts_checked}};
   if (run.start.up_s) json["kernel_up_s"] = *run.start.up_s;
   if (run.start.asked_s) json["asked_s"] = *run.start.asked_s;
@@ -59,9 +60,11 @@ Result<PowerCutRun> read_state(std::string_view text) {
   run.ended = fields.flag("ended");
   run.lost_reason = fields.text("lost_reason", kTextMax);
   run.checked = fields.flag("checked");
+  run.counted = fields.has("counted") && fields.flag("counted");
   run.cuts_checked = fields.number("cuts_checked", kAny);
+  if (fields.has("kernel_started_s")) (void)fields.number("kernel_started_s", kAny);  // of before
   if (fields.has("kernel_up_s")) run.start.up_s = fields.number("kernel_up_s", kAny);
-  run.start.asked_on = fields.text("asked_on", kTextMax);
+  if (fields.has("asked_on")) run.start.asked_on = fields.text("asked_on", kTextMax);
   if (fields.has("asked_s")) run.start.asked_s = fields.number("asked_s", kAny);
   if (fields.has("noticed_ns")) run.noticed_ns = fields.number("noticed_ns", kAny);
   if (run.slots < kPowerCutSlotsMin) fields.fail("slots", "is too few");

@@ -259,6 +259,35 @@ TEST(PowerCut, WritingThatHasEndedBeforeTheCutProvesNothing) {
   EXPECT_EQ(run->cuts_checked, 0u);
 }
 
+// The daemon is killed and comes back; the power is cut when all has been written back by itself.
+TEST(PowerCut, ASessionThatEndsWhileTheMachineIsThereProvesNothing) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  for (const std::string there : {"first", "second"}) {
+    cut.options().start = {"first", 5000, "here", 100};
+    cut.options().boot_now = [there] { return there; };
+    PowerCutRun run = cut.cut();
+    EXPECT_EQ(run.noticed_ns.has_value(), there == "second");
+    EXPECT_NE(run.lost_reason, "");
+    const CertifyCheck check = cut.check(run);
+    EXPECT_EQ(check.proof, there == "second" ? Proof::Held : Proof::NotProved) << check.finding;
+    cut.options().seed++;
+  }
+}
+
+// It is asked from elsewhere first, and from the machine that armed afterwards.
+TEST(PowerCut, ACutIsCountedWhenItIsProvedHoweverOftenItWasNot) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  PowerCutRun run = cut.cut();
+  cut.options().start = {"second", 5020, "elsewhere", 3};
+  EXPECT_EQ(cut.check(run).proof, Proof::NotProved);
+  EXPECT_EQ(run.cuts_checked, 0u);
+  cut.options().start = {"second", 20, "here", 400};
+  for (int looks = 0; looks < 2; ++looks) {
+    EXPECT_EQ(cut.check(run).proof, Proof::Held);
+    EXPECT_EQ(run.cuts_checked, 1u);
+  }
+}
+
 // As a reboot leaves it.
 TEST(PowerCut, APoolThatWasClosedBeforeProvesNothing) {
   PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
@@ -338,6 +367,7 @@ TEST(PowerCutState, ComesBackAsItWasAndNothingElseDoes) {
   run.acknowledged = 70;
   run.begun = 80;
   run.ended = true;
+  run.counted = true;
   for (const bool noticed : {false, true}) {
     if (noticed) run.noticed_ns = 123;
     const auto back = read_state(write_state(run));

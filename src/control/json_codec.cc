@@ -400,6 +400,7 @@ Result<ServiceDescription> decode_service(std::string_view text) {
     service.pools = fields.number("pools", kListMax);
     service.sessions = fields.number("sessions", kListMax);
     service.emulated = fields.flag("emulated");
+    if (fields.has("kernel_started_s")) (void)fields.number("kernel_started_s", kAnyNumber);
     if (fields.has("kernel_up_s")) service.kernel_up_s = fields.number("kernel_up_s", kAnyNumber);
     return service;
   });

@@ -2,6 +2,7 @@
 #include "control/service_types.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <fstream>
 
@@ -62,11 +63,29 @@ std::string host_identity() {
   return identity.empty() ? "unknown" : identity;
 }
 
+namespace {
+
+/// What is added to the boot time for this process (time_namespaces(7)): lines "boottime S NS".
+std::int64_t time_namespace_s() {
+  std::ifstream file("/proc/self/timens_offsets");
+  std::string clock;
+  std::int64_t seconds = 0;
+  std::int64_t nanoseconds = 0;
+  while (file >> clock >> seconds >> nanoseconds) {
+    if (clock == "boottime") return seconds;
+  }
+  return 0;
+}
+
+}  // namespace
+
 std::optional<std::uint64_t> kernel_up_s() {
-  std::ifstream file("/proc/uptime");
-  double seconds = 0;
-  if (!(file >> seconds)) return std::nullopt;
-  return static_cast<std::uint64_t>(seconds);
+  // Not /proc/uptime: lxcfs shows the age of a container there.
+  timespec up{};
+  // tidy-allow(steady_clock): the kernel's own time, which is compared with that of another start
+  if (::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return std::nullopt;
+  const std::int64_t seconds = up.tv_sec - time_namespace_s();
+  return seconds < 0 ? 0 : static_cast<std::uint64_t>(seconds);
 }
 
 }  // namespace perdure::control

@@ -100,7 +100,11 @@ Result<File> claim_temporary(const std::string& path) {
       ::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kPoolMode);
   if (descriptor < 0) return errno_error(path, errno);
   File file(descriptor, path, false);
-  PERDURE_TRY_VOID(lock_exclusively(file));
+  if (auto locked = lock_exclusively(file); !locked.ok()) {
+    // Nobody makes a pool there, so nobody misses it.
+    if (locked.code() == ErrorCode::Unsupported) ::unlink(temporary.c_str());
+    return locked.error();
+  }
 
   // Someone may have published or removed the file between our open and our lock. From here on
   // only the holder of the lock, this one, touches that name.

@@ -85,7 +85,7 @@ struct LocalLocks {
   const char* type;
   const char* option;  // null: whatever the options
 };
-constexpr std::array<LocalLocks, 17> kLocalLocks{{{"virtiofs", nullptr},
+constexpr std::array<LocalLocks, 19> kLocalLocks{{{"virtiofs", nullptr},
                                                   {"9p", nullptr},
                                                   {"fuse.sshfs", nullptr},
                                                   {"fuse.vmhgfs-fuse", nullptr},
@@ -101,6 +101,8 @@ constexpr std::array<LocalLocks, 17> kLocalLocks{{{"virtiofs", nullptr},
                                                   {"cifs", "nobrl"},
                                                   {"smb3", "nobrl"},
                                                   {"gfs2", "localflocks"},
+                                                  {"ocfs2", "localflocks"},
+                                                  {"orangefs", "local_lock"},
                                                   {"lustre", "localflock"}}};
 
 Mount mount_at(int descriptor, const char* path, int flags, const std::string& root) {

@@ -58,11 +58,25 @@ Result<std::unique_ptr<ServedPool>> ServedPool::adopt(std::unique_ptr<pmem::Pool
   PERDURE_TRY_VOID(served->read_state(queue));
   PERDURE_TRY_VOID(served->lay_out());
   if (served->persistent_buffers_.length == 0) return served;
+  PERDURE_TRY_VOID(served->require_declared());
   PERDURE_TRY(replayed,
               persist::replay_messages(served->region(), served->exported_,
                                        served->persistent_buffers_, served->persistent_queue_));
   served->replayed_ = replayed;
   return served;
+}
+
+/// Messages that were durable would be copied to their places, and counted as done, by a flush that
+/// is weaker than what they were promised.
+Result<void> ServedPool::require_declared() const {
+  const auto once = pool_->header().declared;
+  const PersistenceDomain now = pool_->region().domain();
+  if (settings_.declared || !once || *once <= now) return {};
+  return Error{ErrorCode::Unsupported,
+               fmt::format("its receive buffers are in it, and may hold messages that were durable "
+                           "when {0} was declared; without that only {1} is known of where it "
+                           "lies: declare {0} if that still holds, else {1}",
+                           to_string(*once), to_string(now))};
 }
 
 Result<void> ServedPool::read_state(const persist::ReceiveQueue& queue) {

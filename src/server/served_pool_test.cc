@@ -104,6 +104,32 @@ class VastRegion final : public pmem::Region {
   std::byte* at_ = nullptr;
 };
 
+// Else messages that were durable are replayed by flushes that do nothing, and counted as done.
+TEST(ServedPoolWithItsBuffers, HasToBeDeclaredAgain) {
+  const test::TestDirectory directory{"/dev/shm"};
+  const std::string path = directory.file("a.pool");
+  pmem::PoolOptions made;
+  made.data_bytes = 1 << 20;
+  made.declared = PersistenceDomain::Dmp;
+  ASSERT_TRUE(pmem::Pool::create(path, made).ok());
+  const auto adopted = [&](std::optional<PersistenceDomain> declared) -> Result<void> {
+    PoolSettings settings;
+    settings.declared = declared;
+    settings.receive_buffers = ReceiveBuffers::Pm;
+    auto pool = pmem::Pool::open(path, {declared, nullptr});
+    EXPECT_TRUE(pool.ok()) << pool.error().message;
+    const auto served = ServedPool::adopt(std::move(*pool), settings, {32, 2048});
+    return served.ok() ? Result<void>() : Result<void>(served.error());
+  };
+  EXPECT_TRUE(adopted(PersistenceDomain::Dmp).ok());
+  const auto refused = adopted(std::nullopt);
+  ASSERT_EQ(refused.code(), ErrorCode::Unsupported);
+  EXPECT_NE(refused.error().message.find("declare dmp if that still holds, else none"),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_TRUE(adopted(PersistenceDomain::None).ok());
+}
+
 // A quarter of a terabyte behind a page cache is granted after as many syncs as two gibibytes.
 TEST(ServedPoolOfAnySize, TakesNoMoreSyncsThanASmallOne) {
   for (const std::uint64_t gib : {1ull, 2ull, 64ull, 256ull}) {
