@@ -33,6 +33,8 @@ struct CertifyCheck {
   std::vector<std::pair<std::string, double>> numbers;  // with their units in the names
 };
 
+/// Calls `step` again and again, in a thread of its own, while `call` runs; returns when both have
+/// ended.
 void call_beside(const std::function<void()>& step, const std::function<void()>& call);
 
 struct CertifyOptions {
@@ -43,8 +45,7 @@ struct CertifyOptions {
   const Clock* clock = &Clock::monotonic();
   std::uint64_t writer = 1;  // id of the writer that it is
   std::uint64_t rounds = 2000;
-  /// Calls `step` again and again while `call` runs, in a thread of its own that alone uses what
-  /// `step` does. In a world without threads: as it can.
+  /// How a writer goes on while it is fenced: another one in a world without threads.
   std::function<void(const std::function<void()>& step, const std::function<void()>& call)> beside =
       call_beside;
 };

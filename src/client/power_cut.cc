@@ -348,9 +348,8 @@ CertifyCheck judge(PowerCutRun& run, const Losses& losses, const PowerCutOptions
     run.cuts_checked += run.counted ? 0 : 1;
     run.counted = true;
     check.finding = fmt::format(
-        "after {} in a row, of this pool and by {}, all that was acknowledged was there; twenty "
-        "are "
-        "a test",
+        "after {} in a row, of this pool and by {}, all that was acknowledged was there; a test is "
+        "twenty",
         counted(run.cuts_checked, "power cut"), run.methods);
   }
   check.numbers = {{"updates_acknowledged", static_cast<double>(run.acknowledged)},
