@@ -363,7 +363,7 @@ class Run {
     options_.beside(write_on, [&] {
       fence = ask_again([this] { return peer_.fence(options_.pool, epoch_, deadline()); });
     });
-    PERDURE_TRY_VOID(fence);
+    if (!fence.ok()) return fence.error();
     const Nanoseconds fenced = options_.clock->now();
     grants.fenced.push_back(fenced - asked);
     PERDURE_TRY(seen, reader_->read(0, kLargeBytes));
