@@ -54,6 +54,9 @@ std::string armed_text(const client::PowerCutRun& run, const CertifyCommand& com
   if (run.noticed_ns) {
     text += fmt::format("the peer's loss showed {:.3f} s after its last answer: {} (measured)\n",
                         static_cast<double>(*run.noticed_ns) / 1e9, run.lost_reason);
+    if (!run.watched)
+      text +=
+          "it has not answered since: a check will find what is lost, and can not prove a cut\n";
   } else {
     if (!run.lost_reason.empty()) text += run.lost_reason + "\n";
     text +=
@@ -102,6 +105,7 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
     return there.ok() ? there->host : std::string();
   };
   bool begun = false;
+  bool gone = false;
   StatusLine line;
   options.save = [&](const client::PowerCutRun& run) -> Result<void> {
     PERDURE_TRY_VOID(write_file(command.state_file, client::write_state(run)));
@@ -112,6 +116,15 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
           command.peer));
     }
     begun = true;
+    if (run.noticed_ns && run.ended && !gone) {
+      gone = true;
+      line.clear();
+      print_warning(fmt::format(
+          "{} has gone: give it its power back. Its first answer is awaited, for an hour; Ctrl-C "
+          "ends that, and then it is not proved that it was cut under the writes",
+          command.peer));
+      return {};
+    }
     line.show(counted(run.acknowledged, "update") + " acknowledged");
     return {};
   };

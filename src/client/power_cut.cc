@@ -22,6 +22,7 @@ namespace {
 constexpr std::uint64_t kWordBytes = sizeof(std::uint64_t);
 constexpr Nanoseconds kSaveEvery = std::chrono::milliseconds(200);
 constexpr Nanoseconds kSlice = std::chrono::milliseconds(1);
+constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(100);
 constexpr std::size_t kLossesNamed = 8;
 constexpr std::array<std::uint64_t, 3> kLengths{64, 1024, kPowerCutSlotBytes};
 static_assert(kPowerCutSlotsMin > kUpdatesMax, "a slot has at most one update in flight");
@@ -80,8 +81,10 @@ class Arming {
       PERDURE_TRY_VOID(options_.save(run_));
     }
     await_the_rest();
-    if (run_.noticed_ns && options_.boot_now) look_whether_it_is_there();
     run_.ended = true;
+    PERDURE_TRY_VOID(options_.save(run_));
+    if (!run_.noticed_ns || !options_.boot_now) return run_;
+    watch_until_it_is_back();
     PERDURE_TRY_VOID(options_.save(run_));
     return run_;
   }
@@ -177,18 +180,18 @@ class Arming {
     run_.lost_reason = session_.down_reason() ? session_.down_reason()->message : "nobody knows";
   }
 
-  /// The session may have ended alone: its daemon, or what lies between. A machine takes longer to
-  /// come back from a power cut than this, and has another boot id then.
-  void look_whether_it_is_there() {
-    constexpr Nanoseconds kBackWithin = std::chrono::seconds(5);
-    const Deadline patience(*options_.clock, kBackWithin);
+  /// The session may have ended alone: its daemon, or what lies between. Then the kernel of before
+  /// answers first.
+  void watch_until_it_is_back() {
+    const Deadline patience(*options_.clock, options_.watch_for);
     while (!patience.passed() && !options_.stop()) {
       const std::string boot = options_.boot_now();
       if (boot.empty()) {
-        fabric::wait_any({}, kSlice);
+        fabric::wait_any({}, kLookEvery);
         continue;
       }
-      if (boot != run_.start.boot) return;
+      run_.watched = boot != run_.start.boot;
+      if (run_.watched) return;
       run_.noticed_ns.reset();
       run_.lost_reason = "the session ended, and the machine is there: " + run_.lost_reason;
       return;
@@ -304,6 +307,9 @@ std::string not_cut_while_writing(const PowerCutRun& run, const PowerCutOptions&
     return not_anew;
   if (!run.noticed_ns)
     return "it did not go away while it was written: arm again, and cut its power meanwhile";
+  if (!run.watched)
+    return "nobody was there from its loss until it answered again, so it may have lost its power "
+           "later: arm again, and let arm run until the peer is back";
   if (pool.was_closed)
     return "its daemon had closed the pool before, as where it is stopped or its machine shut down";
   return "";

@@ -74,6 +74,8 @@ struct PowerCutRun {
   /// From the last answer of the peer until its loss was noticed, if it was.
   std::optional<std::uint64_t> noticed_ns;
   std::string lost_reason;
+  /// From the loss until a newer start of its kernel answered somebody asked, and no older one did.
+  bool watched = false;
   bool checked = false;            // check() has gone through it
   bool counted = false;            // as one of those that follow
   std::uint64_t cuts_checked = 0;  // in a row, of this pool by these methods, that lost nothing
@@ -101,12 +103,14 @@ struct PowerCutOptions {
   std::function<Result<void>(const PowerCutRun&)> save;
   std::function<bool()> stop;  // whether to end; asked often
   /// Which start of the peer's kernel answers just now; empty: nobody does. It may take a second.
-  /// Asked for a while once the session has ended: a daemon that is started anew lost no power.
-  /// Nothing: nobody is asked.
+  /// Asked once the session has ended, until somebody answers: a daemon that is started anew lost
+  /// no power, and no machine has whose link broke. Nothing: nobody is asked, and nothing proved.
   std::function<std::string()> boot_now;
+  Nanoseconds watch_for = std::chrono::hours(1);  // at most, until it answers
 };
 
-/// Writes until the peer goes away, or until it is told to end. Takes the pool over from nobody.
+/// Writes until the peer goes away, or until it is told to end; then waits until it is back, which
+/// the end of that wait need not be for the state to be used. Takes the pool over from nobody.
 /// Returns the state that was saved last.
 ///
 /// Requires  nobody wants what the pool holds; `save` and `stop`.

@@ -36,6 +36,7 @@ class PowerCut {
     options_.pool = kCutPool;
     options_.start = {"first", 5000, "here", 100};
     options_.clock = &world_.clock();
+    options_.boot_now = [] { return "second"; };
     options_.save = [this](const PowerCutRun& run) -> Result<void> {
       saved_.push_back(run);
       return {};
@@ -259,6 +260,32 @@ TEST(PowerCut, WritingThatHasEndedBeforeTheCutProvesNothing) {
   EXPECT_EQ(run->cuts_checked, 0u);
 }
 
+// A link that breaks and heals while nobody looks; or nobody is back for longer than is waited.
+TEST(PowerCut, ALossAfterWhichNobodyWatchedProvesNothing) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  int asked = 0;
+  for (const bool somebody_asks : {false, true}) {
+    cut.options().start = {"first", 5000, "here", 100};
+    cut.options().boot_now = nullptr;
+    if (somebody_asks) {
+      cut.options().boot_now = [&] {
+        ++asked;
+        return std::string();
+      };
+    }
+    cut.options().watch_for = std::chrono::milliseconds(5);
+    PowerCutRun run = cut.cut();
+    EXPECT_TRUE(run.noticed_ns.has_value());
+    EXPECT_TRUE(run.ended);
+    const CertifyCheck check = cut.check(run);
+    EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
+    EXPECT_NE(check.finding.find("until it answered again"), std::string::npos) << check.finding;
+    EXPECT_EQ(run.cuts_checked, 0u);
+    cut.options().seed++;
+  }
+  EXPECT_GT(asked, 1);
+}
+
 // The daemon is killed and comes back; the power is cut when all has been written back by itself.
 TEST(PowerCut, ASessionThatEndsWhileTheMachineIsThereProvesNothing) {
   PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
@@ -359,6 +386,7 @@ TEST(PowerCutState, ComesBackAsItWasAndNothingElseDoes) {
   run.pool = kCutPool;
   run.uuid = "uuid";
   run.start = {"boot", 1'700'000, "here", 12};
+  run.watched = true;
   run.epoch = 9;
   run.seed = ~std::uint64_t{0};
   run.slots = 64;

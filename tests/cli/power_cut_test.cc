@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <poll.h>
+#include <signal.h>
 
 #include <chrono>
+#include <functional>
 
 #include "core/clock.h"
 #include "core/json.h"
@@ -28,29 +30,41 @@ class PowerCutCommand : public testing::Test {
     return words;
   }
   nlohmann::json state() const { return nlohmann::json::parse(read_file(state_), nullptr, false); }
-  /// Until enough was acknowledged; the daemon dies then.
-  void arm_and_kill(const std::string& transport) {
+  /// Until enough was acknowledged; the daemon dies then, and comes back while it is waited for, or
+  /// after somebody has ended that.
+  void arm_and_kill(const std::string& transport, bool back_meanwhile = false) {
     std::vector<std::string> armed = phase("arm", transport);
     armed.insert(armed.end(), {"--format", "json"});
     CommandProcess arming(armed);
-    const Deadline patience = Deadline::after(std::chrono::seconds{60});
-    while (!patience.passed()) {
-      const nlohmann::json now = state();
-      const bool begun = now.is_object() && now.at("checked") == false;  // not the round before
-      if (begun && now.at("acknowledged") > 3000) break;
-      ASSERT_TRUE(arming.running()) << arming.wait().err;
-      (void)::poll(nullptr, 0, 20);
-    }
+    const auto await = [&](const std::function<bool(const nlohmann::json&)>& reached) {
+      const Deadline patience = Deadline::after(std::chrono::seconds{60});
+      while (!patience.passed()) {
+        const nlohmann::json now = state();
+        const bool begun = now.is_object() && now.at("checked") == false;  // not the round before
+        if (begun && reached(now)) return;
+        ASSERT_TRUE(arming.running()) << arming.wait().err;
+        (void)::poll(nullptr, 0, 20);
+      }
+    };
+    ASSERT_NO_FATAL_FAILURE(await([](const auto& now) { return now.at("acknowledged") > 3000; }));
     cluster_.kill(0);
+    ASSERT_NO_FATAL_FAILURE(await([](const auto& now) { return now.at("ended") == true; }));
+    if (back_meanwhile) {
+      cluster_.start(0);
+    } else {
+      arming.send(SIGINT);
+    }
     const Outcome outcome = arming.wait();
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     EXPECT_TRUE(contains(outcome.err, "cut its power now")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "give it its power back")) << outcome.err;
     const auto printed = nlohmann::json::parse(outcome.out);
     EXPECT_EQ(printed, state());
     EXPECT_EQ(printed.at("ended"), true);
     EXPECT_GE(printed.at("acknowledged"), 3000);
-    EXPECT_TRUE(printed.contains("noticed_ns"));
-    cluster_.start(0);
+    EXPECT_EQ(printed.contains("noticed_ns"), !back_meanwhile) << "it was there all the time";
+    EXPECT_EQ(printed.at("watched"), false);
+    if (!back_meanwhile) cluster_.start(0);
   }
   /// The check of this name.
   static nlohmann::json check_of(const Outcome& outcome, const std::string& name) {
@@ -66,6 +80,7 @@ class PowerCutCommand : public testing::Test {
     nlohmann::json said = state();
     said["boot"] = "the boot before";
     said["kernel_up_s"] = 1'000'000'000;
+    said["watched"] = true;
     write_file(state_, said.dump());
   }
 
@@ -90,6 +105,11 @@ TEST_F(PowerCutCommand, FindsAllThatAKilledDaemonAcknowledgedAndSaysThatNoPowerW
     const Outcome restarted = expect_document(phase("check", transport), "certify.schema.json");
     EXPECT_EQ(check_of(restarted, "power-cut").at("proof"), "held") << restarted.out;
   }
+}
+
+TEST_F(PowerCutCommand, ADaemonThatComesBackLostNoPower) {
+  ASSERT_NO_FATAL_FAILURE(arm_and_kill("tcp", true));
+  EXPECT_TRUE(contains(state().at("lost_reason"), "the machine is there")) << state();
 }
 
 TEST_F(PowerCutCommand, WhatItKeepsIsWhatItsSchemaSays) {
