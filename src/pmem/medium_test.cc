@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "pmem/mount_options.h"
 #include "pmem/test_support.h"
@@ -426,6 +429,23 @@ TEST(MountOptions, OfADirectoryAndOfADescriptorAgree) {
   EXPECT_EQ(mount_of(made->file().descriptor()).options, mount.options);
   if (mount.options.empty()) GTEST_SKIP() << "the mount is outside of this process's root";
   EXPECT_TRUE(has_option(mount.options, "rw")) << mount.options;
+}
+
+// As before Linux 5.8.
+TEST(MountOptions, AreFoundWhereStatxDoesNotTellTheMount) {
+  EXPECT_EQ(mount_id_in("pos:\t0\nflags:\t012000000\nmnt_id:\t1234\nino:\t7\n"), 1234);
+  EXPECT_FALSE(mount_id_in("pos:\t0\nmnt_id:\tnone\n"));
+  EXPECT_FALSE(mount_id_in(""));
+  TestDirectory directory;
+  const auto made = NewFile::begin(directory.file("x"), 4096);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  const int descriptor = made->file().descriptor();
+  struct statx status {};
+  ASSERT_EQ(::statx(descriptor, "", AT_EMPTY_PATH, STATX_MNT_ID, &status), 0);
+  if ((status.stx_mask & STATX_MNT_ID) == 0) GTEST_SKIP() << "statx does not tell it here";
+  std::ifstream said("/proc/self/fdinfo/" + std::to_string(descriptor));
+  const std::string fdinfo{std::istreambuf_iterator<char>(said), {}};
+  EXPECT_EQ(mount_id_in(fdinfo), status.stx_mnt_id) << fdinfo;
 }
 
 TEST(ExamineMedium, TmpfsIsVolatileMemory) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -105,23 +106,43 @@ constexpr std::array<LocalLocks, 19> kLocalLocks{{{"virtiofs", nullptr},
                                                   {"orangefs", "local_lock"},
                                                   {"lustre", "localflock"}}};
 
-Mount mount_at(int descriptor, const char* path, int flags, const std::string& root) {
-  struct statx status {};
-  if (::statx(descriptor, path, flags, STATX_MNT_ID, &status) != 0) return {};
-  if ((status.stx_mask & STATX_MNT_ID) == 0) return {};
-  std::ifstream in(root + "/proc/self/mountinfo");
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
   std::stringstream text;
   text << in.rdbuf();
-  return mount_in(text.str(), status.stx_mnt_id);
+  return text.str();
+}
+
+Mount mount_at(int descriptor, const std::string& root) {
+  struct statx status {};
+  std::optional<std::uint64_t> id;
+  if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_MNT_ID, &status) == 0 &&
+      (status.stx_mask & STATX_MNT_ID) != 0)
+    id = status.stx_mnt_id;
+  if (!id) id = mount_id_in(text_of(fmt::format("/proc/self/fdinfo/{}", descriptor)));
+  return id ? mount_in(text_of(root + "/proc/self/mountinfo"), *id) : Mount{};
 }
 
 }  // namespace
 
-Mount mount_of(const std::string& path, const std::string& root) {
-  return mount_at(AT_FDCWD, path.c_str(), 0, root);
+std::optional<std::uint64_t> mount_id_in(std::string_view fdinfo) {
+  std::istringstream lines{std::string(fdinfo)};
+  for (std::string name; lines >> name;) {
+    std::uint64_t id = 0;
+    if (name == "mnt_id:" && lines >> id) return id;
+  }
+  return std::nullopt;
 }
 
-Mount mount_of(int descriptor) { return mount_at(descriptor, "", AT_EMPTY_PATH, ""); }
+Mount mount_of(const std::string& path, const std::string& root) {
+  const int descriptor = ::open(path.c_str(), O_PATH | O_CLOEXEC);
+  if (descriptor < 0) return {};
+  Mount mount = mount_at(descriptor, root);
+  ::close(descriptor);
+  return mount;
+}
+
+Mount mount_of(int descriptor) { return mount_at(descriptor, ""); }
 
 std::string option_without_flush(std::string_view options) {
   for (const char* option : kNoFlush) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,10 @@ struct Mount {
 /// A tree that is made up for a test has its own mountinfo below `root`.
 Mount mount_of(const std::string& path, const std::string& root = "");
 Mount mount_of(int descriptor);
+
+/// The id of the mount through which a descriptor reaches its file, from its /proc/self/fdinfo: of
+/// kernels whose statx does not tell it (before 5.8).
+std::optional<std::uint64_t> mount_id_in(std::string_view fdinfo);
 
 /// The same from the text of a mountinfo file; lines that make no sense are passed over.
 Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id);
