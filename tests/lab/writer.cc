@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace {
@@ -33,6 +34,8 @@ constexpr perdure::Level kLevel = perdure::Level::Committed;
 constexpr milliseconds kRepairEvery{1000};
 constexpr milliseconds kLevelWithin{20'000};
 constexpr milliseconds kAskWithin{10'000};
+constexpr milliseconds kAskAgainWithin{3000};
+constexpr milliseconds kAskPause{100};
 
 volatile std::sig_atomic_t asked_to_end = 0;
 
@@ -120,14 +123,21 @@ perdure::Result<void> level(perdure::Log& log) {
   return perdure::Error{perdure::ErrorCode::TimedOut, "a replica stays down or behind"};
 }
 
-/// Calls that do not wait say that the quorum is lost; one that has time asks who took over.
+/// Calls that do not wait say that the quorum is lost; one that has time asks who took over. Asked
+/// again for a while: whoever takes over first has the rights of this one taken away, and is noted
+/// only then.
 perdure::Error reason(perdure::Log& log, const std::deque<OpenRecord>& open, perdure::Error said) {
   const bool asks = said.code == perdure::ErrorCode::QuorumLost ||
                     said.code == perdure::ErrorCode::OutcomeUnknown;
   if (!asks || open.empty()) return said;
-  (void)log.wait(open.back().ticket, kLevel, kAskWithin);
-  const auto polled = log.poll();
-  return polled.ok() ? said : polled.error();
+  const auto until = steady_clock::now() + kAskAgainWithin;
+  do {
+    (void)log.wait(open.back().ticket, kLevel, kAskWithin);
+    if (const auto polled = log.poll(); !polled.ok()) said = polled.error();
+    if (said.code == perdure::ErrorCode::Fenced) break;
+    std::this_thread::sleep_for(kAskPause);
+  } while (steady_clock::now() < until);
+  return said;
 }
 
 perdure::Result<void> append_all(perdure::Log& log, const Options& options) {
@@ -147,7 +157,7 @@ perdure::Result<void> append_all(perdure::Log& log, const Options& options) {
     } else {
       const std::string record = record_text(next, options.payload_bytes);
       const auto ticket = log.append(std::as_bytes(std::span(record)));
-      if (!ticket.ok()) return ticket.error();
+      if (!ticket.ok()) return reason(log, open, ticket.error());
       open.push_back({next++, *ticket});
       if (auto polled = log.poll(); !polled.ok()) return reason(log, open, polled.error());
     }
