@@ -48,6 +48,7 @@ PoolThere pool_at(const fs::path& file, const Place& place) {
   const auto info = pmem::Pool::inspect(file.string());
   if (info.ok()) {
     pool.declared = info->header.declared;
+    pool.relied_on = pmem::relied_on(info->header, info->state);
     pool.data_bytes = info->header.data_bytes;
     const auto queue = server::persistent_queue_of(info->state);
     pool.has_receive_buffers = queue.ok() && queue->depth != 0;

@@ -72,6 +72,7 @@ struct PoolThere {
   dev_t device = 0;        // as of the place
   bool is_unseen = false;  // it lies elsewhere, and on what can not be examined
   bool is_blank = false;   // no pool yet: a device that is zero
+  std::optional<PersistenceDomain> relied_on = std::nullopt;  // see pmem::relied_on
 
   bool is_device() const { return medium && medium->is_device; }
 };

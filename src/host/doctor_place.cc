@@ -168,11 +168,11 @@ void find_unread_header(const PoolThere& pool, Check& check) {
   if (pool.is_blank) return;
   if (pool.forbidden) check.root_tells = "the headers of pools that only root may read";
   check.find(Verdict::NotKnown,
-             fmt::format("with what domain pool {} was made can not be read", pool.name),
+             fmt::format("as what domain pool {} was served can not be read", pool.name),
              "see pool-header", {"perdure pool list"});
 }
 
-/// Pools that were made with more than anybody vouches for today: see pmem::still_declared.
+/// Pools that were served as more than anybody vouches for today: see pmem::Pool::require_declared.
 void find_withdrawn(const InspectedHost& inspected, Check& check) {
   for (const PoolThere& pool : inspected.place.pools) {
     if (!pool.unreadable.empty()) {
@@ -180,14 +180,14 @@ void find_withdrawn(const InspectedHost& inspected, Check& check) {
       continue;
     }
     const pmem::Medium& medium = pool.medium ? *pool.medium : inspected.place.medium;
-    if (!pool.declared || inspected.settings_of(pool.name).declared) continue;
-    if (pool.is_unseen || *pool.declared <= medium.found) continue;
-    const std::string_view once = to_string(*pool.declared);
-    check.evidence.push_back(fmt::format("pool {}: made with domain = \"{}\"", pool.name, once));
+    if (!pool.relied_on || inspected.settings_of(pool.name).declared) continue;
+    if (pool.is_unseen || *pool.relied_on <= medium.found) continue;
+    const std::string_view once = to_string(*pool.relied_on);
+    check.evidence.push_back(fmt::format("pool {}: served as domain = \"{}\"", pool.name, once));
     check.find(
         Verdict::Problem,
-        fmt::format("pool {} was made with domain {}, which nobody declares now: it is served as "
-                    "{}, and what was acknowledged in it was for {}",
+        fmt::format("pool {} was served as {}, which nobody declares now: it is {} as far as it "
+                    "shows, and what was acknowledged in it was for {}",
                     pool.name, once, to_string(medium.found), once),
         "if that still keeps this memory, say so in [profile] or [profile.pool.NAME]; else move "
         "the pool to what survives",

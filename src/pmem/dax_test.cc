@@ -10,6 +10,7 @@
 
 #include "pmem/mapping_guard.h"
 #include "pmem/pool.h"
+#include "pmem/pool_fixture.h"
 #include "pmem/probe.h"
 #include "pmem/test_support.h"
 
@@ -76,7 +77,7 @@ TEST(DaxDevice, HoldsAPool) {
   EXPECT_FALSE(Pool::is_blank_device(path));
   auto info = Pool::inspect(path);
   ASSERT_TRUE(info.ok()) << info.error().message;
-  EXPECT_EQ(info->state, dax_state(3));
+  EXPECT_EQ(as_given(info->state), dax_state(3));
   EXPECT_EQ(info->domain, expected_of_device(path)) << info->evidence;
   auto pool = Pool::open(path, {});
   ASSERT_TRUE(pool.ok()) << pool.error().message;
@@ -126,7 +127,7 @@ TEST(DaxDirectory, HoldsAPool) {
   {
     auto pool = Pool::open(path, {});
     ASSERT_TRUE(pool.ok()) << pool.error().message;
-    EXPECT_EQ((*pool)->state(), dax_state(3));
+    EXPECT_EQ(as_given((*pool)->state()), dax_state(3));
   }
   // Less than it is: through msync, which DAX file systems honour.
   OpenOptions weaker;

@@ -372,16 +372,11 @@ Result<Medium> examine_medium(const File& file) {
   return medium;
 }
 
-std::optional<PersistenceDomain> still_declared(Medium& medium,
+std::optional<PersistenceDomain> still_declared(const Medium& medium,
                                                 std::optional<PersistenceDomain> today,
                                                 std::optional<PersistenceDomain> once) {
   if (today || !once) return today;
-  if (*once <= medium.found) return once;
-  medium.evidence.push_back(
-      fmt::format("domain {} was declared when the pool was made, and is not declared now: what "
-                  "nobody vouches for today does not count",
-                  to_string(*once)));
-  return std::nullopt;
+  return *once <= medium.found ? once : std::nullopt;
 }
 
 Result<PersistenceDomain> decide_domain(const Medium& medium,

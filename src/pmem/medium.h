@@ -98,9 +98,8 @@ Result<Medium> examine_medium(const File& file);
 Result<Medium> examine_file_system(const std::string& path);
 
 /// What is declared of a pool: what is declared today; else what was when it was made, if that is
-/// no more than the evidence shows. A stronger one ends when nobody repeats it; the evidence notes
-/// that.
-std::optional<PersistenceDomain> still_declared(Medium& medium,
+/// no more than the evidence shows. A stronger one ends when nobody repeats it.
+std::optional<PersistenceDomain> still_declared(const Medium& medium,
                                                 std::optional<PersistenceDomain> today,
                                                 std::optional<PersistenceDomain> once);
 

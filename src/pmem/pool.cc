@@ -80,12 +80,14 @@ Result<void> require_blank(std::span<const std::byte> bytes, const std::string& 
                            kPoolHeadBytes)};
 }
 
-Error undeclared(const std::string& path, PersistenceDomain once, PersistenceDomain now) {
-  return Error{ErrorCode::Unsupported,
-               fmt::format("{}: it was made with domain {} declared, and without that only {} is "
-                           "known of where it lies: what was durable could be undone by a recovery "
-                           "that flushes less. Declare {} if that still holds, else {}",
-                           path, to_string(once), to_string(now), to_string(once), to_string(now))};
+// What is known of where a pool lies, which was relied on to be more.
+std::string with_what_was_relied_on(std::string evidence, std::optional<PersistenceDomain> once,
+                                    PersistenceDomain now) {
+  if (!once || *once <= now) return evidence;
+  return fmt::format(
+      "{}; what is in it was acknowledged by domain {}, which is not declared now: "
+      "what nobody vouches for today does not count",
+      evidence, to_string(*once));
 }
 
 // A copy lies elsewhere. Numbers that change with a restart cost no more than a flush.
@@ -237,13 +239,11 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
   PERDURE_TRY_VOID(require_ended_owner(file, head));
   const MapOptions map{options.declared, options.sync_calls, header.declared};
   PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
-  if (options.must_be_declared && !options.declared && header.declared > region->domain())
-    return undeclared(path, *header.declared, region->domain());
   const std::uint64_t place = place_of(region->file());
   // A file's lock suffices: all who open it have one inode.
   auto pool = region->file().is_device()
-                  ? attach_device(std::move(region), path, place, options.take_over_lease)
-                  : attach_at({std::move(region), nullptr}, path, place);
+                  ? attach_device(std::move(region), path, place, options)
+                  : attach_at({std::move(region), nullptr}, path, place, &options);
   if (pool.ok()) (*pool)->own(place);
   return pool;
 }
@@ -267,10 +267,11 @@ Result<PoolInfo> Pool::inspect(const std::string& path) {
   info.state_generation = slots->newest.generation;
   info.state_copies_agree = slots->both_equal;
   const auto declared = still_declared(medium, std::nullopt, header.declared);
-  info.evidence = join_evidence(medium);
   auto domain = decide_domain(medium, declared);
   if (domain.ok()) {
     info.domain = *domain;
+    info.evidence = with_what_was_relied_on(join_evidence(medium),
+                                            pmem::relied_on(info.header, info.state), *domain);
   } else {
     info.evidence = domain.error().message;
   }
@@ -284,13 +285,13 @@ Result<std::unique_ptr<Pool>> Pool::format(std::unique_ptr<Region> region,
 
 Result<std::unique_ptr<Pool>> Pool::attach_device(std::unique_ptr<Region> region,
                                                   const std::string& path, std::uint64_t place,
-                                                  bool take_over_lease) {
-  PERDURE_TRY(lease, take_lease(*region, path, place, take_over_lease));
-  return attach_at({std::move(region), std::move(lease)}, path, place);
+                                                  const OpenOptions& options) {
+  PERDURE_TRY(lease, take_lease(*region, path, place, options.take_over_lease));
+  return attach_at({std::move(region), std::move(lease)}, path, place, &options);
 }
 
 Result<std::unique_ptr<Pool>> Pool::attach(std::unique_ptr<Region> region, std::uint64_t place) {
-  return attach_at({std::move(region), nullptr}, std::string(), place);
+  return attach_at({std::move(region), nullptr}, std::string(), place, nullptr);
 }
 
 // The header is what makes a pool of a region, so an old one goes first and the new one comes
@@ -302,13 +303,16 @@ Result<std::unique_ptr<Pool>> Pool::format_at(Held held, const PoolOptions& opti
   std::unique_ptr<Pool> pool(new Pool(std::move(held), *header, std::move(path)));
   PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, PoolPage{}));
   PERDURE_TRY_VOID(pool->write_page(0, PoolPage{}));
-  PERDURE_TRY_VOID(pool->write_state(PoolState{}));
+  PoolState state;
+  if (!pool->path_.empty()) state.relied_on = pool->region().domain();
+  PERDURE_TRY_VOID(pool->write_state(std::move(state)));
   PERDURE_TRY_VOID(pool->write_page(0, encode_header(pool->header_)));
   PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, encode_header(pool->header_)));
   return pool;
 }
 
-Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path, std::uint64_t place) {
+Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path, std::uint64_t place,
+                                              const OpenOptions* options) {
   const std::span<const std::byte> bytes = held.region->bytes();
   auto header = decode_header_or_copy(bytes);
   if (!header.ok()) return at_path(path, header.error());
@@ -321,15 +325,36 @@ Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path, std::
   pool->slot_ = slots->newest;
   pool->newest_index_ = slots->newest_index;
   pool->place_ = place;
+  pool->declared_ = options != nullptr && options->declared.has_value();
+  if (options != nullptr && options->must_be_declared) PERDURE_TRY_VOID(pool->require_declared());
   const PoolState& left = slots->newest.state;
   pool->was_shut_down_ = left.clean_shutdown;
   pool->was_settled_ = left.clean_shutdown && left.settled == pool->region().domain() &&
                        left.settled == PersistenceDomain::Dmp && left.settled_place == place;
   PERDURE_TRY_VOID(pool->repair_headers());
-  if (!slots->both_equal || !slots->spare_equal || pool->was_shut_down_) {
-    PERDURE_TRY_VOID(pool->write_state(without_marks(pool->slot_.state)));
-  }
+  PoolState now = without_marks(left);
+  if (options != nullptr)
+    now.relied_on = std::max(pool->relied_on(), std::optional(pool->region().domain()));
+  if (!slots->both_equal || !slots->spare_equal || now != left)
+    PERDURE_TRY_VOID(pool->write_state(std::move(now)));
   return pool;
+}
+
+std::optional<PersistenceDomain> Pool::relied_on() const {
+  return pmem::relied_on(header_, slot_.state);
+}
+
+Result<void> Pool::require_declared() const {
+  const auto once = relied_on();
+  const PersistenceDomain now = region_->domain();
+  if (declared_ || !once || *once <= now) return {};
+  return at_path(
+      path_, Error{ErrorCode::Unsupported,
+                   fmt::format("what is in it was acknowledged by domain {0}, and nothing is "
+                               "declared now, so that only {1} is known of where it lies: what was "
+                               "durable could be undone by a recovery that flushes less. Declare "
+                               "{0} if that still holds, else {1}",
+                               to_string(*once), to_string(now))});
 }
 
 // One of the two is whole: it was just read. It is copied as it is, whatever else may be in it. A
@@ -389,7 +414,9 @@ Result<void> Pool::set_state(const PoolState& state) {
     return Error{ErrorCode::Fenced,
                  fmt::format("{}: epoch {} is over, epoch {} of {} is now", path_,
                              state.epoch.value, epoch().value, slot_.state.holder)};
-  return write_state(without_marks(state));
+  PoolState next = without_marks(state);
+  next.relied_on = slot_.state.relied_on;
+  return write_state(std::move(next));
 }
 
 Result<void> Pool::close(Contents contents) {
@@ -398,6 +425,9 @@ Result<void> Pool::close(Contents contents) {
   if (contents == Contents::Settled) {
     state.settled = region_->domain();
     state.settled_place = place_;
+    // From now on no more is needed, where a flush does something.
+    if (state.relied_on && state.settled != PersistenceDomain::None)
+      state.relied_on = state.settled;
   }
   return write_state(std::move(state));
 }
@@ -410,8 +440,13 @@ PoolInfo Pool::info() const {
   info.state_generation = slot_.generation;
   info.state_copies_agree = true;
   info.domain = region_->domain();
-  info.evidence = region_->evidence();
+  info.evidence = evidence();
   return info;
+}
+
+std::string Pool::evidence() const {
+  if (declared_) return region_->evidence();
+  return with_what_was_relied_on(region_->evidence(), relied_on(), region_->domain());
 }
 
 std::string to_string(const PoolInfo& info) {
@@ -425,6 +460,8 @@ std::string to_string(const PoolInfo& info) {
                      info.header.region_bytes);
   out += fmt::format("declared:   {}\n",
                      info.header.declared ? to_string(*info.header.declared) : "-");
+  const auto relied_on = pmem::relied_on(info.header, info.state);
+  out += fmt::format("relied on:  {}\n", relied_on ? to_string(*relied_on) : "-");
   out += fmt::format("domain:     {}\n", info.domain ? to_string(*info.domain) : "refused");
   out += fmt::format("evidence:   {}\n", info.evidence);
   out +=

@@ -50,8 +50,7 @@ struct OpenOptions {
   SyncCalls* sync_calls = nullptr;
   /// See OwnerLease, which devices have.
   bool take_over_lease = false;
-  /// For who recovers what is in it, and would flush it too weakly: where more was declared when it
-  /// was made than the evidence shows, and nothing is today, it is not opened.
+  /// For who recovers what is in it, and would flush it too weakly: see Pool::require_declared.
   bool must_be_declared = false;
 };
 
@@ -149,7 +148,7 @@ class Pool {
   /// attach. `path`: for messages. `place`: as for attach.
   static Result<std::unique_ptr<Pool>> attach_device(std::unique_ptr<Region> region,
                                                      const std::string& path, std::uint64_t place,
-                                                     bool take_over_lease = false);
+                                                     const OpenOptions& options = {});
 
   /// Opens the pool in a region, whatever kind it is. Durability and errors: those of open.
   /// `place`: where the region is, another number for another place (see was_settled).
@@ -203,6 +202,14 @@ class Pool {
   /// Afterwards only destruction, or set_state, which takes the mark away again.
   Result<void> close(Contents contents = Contents::NotKnown);
 
+  /// Whether it may be recovered: unless a domain is declared today, it has to lie in one that is
+  /// no less than what was relied on (PoolState::relied_on). Else messages and calls that were
+  /// durable would be written to their places, and counted as done, by a flush that is weaker.
+  /// Errors  Unsupported.
+  Result<void> require_declared() const;
+
+  /// What the region's domain rests on, and what was relied on and is not declared now.
+  std::string evidence() const;
   PoolInfo info() const;
   std::string describe() const { return to_string(info()); }
 
@@ -221,9 +228,11 @@ class Pool {
 
   static Result<std::unique_ptr<Pool>> format_at(Held held, const PoolOptions& options,
                                                  std::string path);
-  static Result<std::unique_ptr<Pool>> attach_at(Held held, std::string path, std::uint64_t place);
+  static Result<std::unique_ptr<Pool>> attach_at(Held held, std::string path, std::uint64_t place,
+                                                 const OpenOptions* options);
   static Result<std::unique_ptr<Pool>> create_on_device(const std::string& path,
                                                         const PoolOptions& options);
+  std::optional<PersistenceDomain> relied_on() const;
   std::span<std::byte> owner_page();
   void own(std::uint64_t place);
   Result<void> write_page(std::uint64_t at, const PoolPage& page);
@@ -238,6 +247,7 @@ class Pool {
   std::size_t newest_index_ = 0;
   bool was_shut_down_ = false;
   bool was_settled_ = false;
+  bool declared_ = false;  // a domain is, today
   std::uint64_t place_ = 0;
   int owner_noted_ = 0;  // the process that wrote itself down
 };

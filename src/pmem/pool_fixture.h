@@ -26,6 +26,12 @@ inline PoolState state_of(std::uint32_t epoch, const std::string& holder) {
   return state;
 }
 
+/// What set_state() was given of it.
+inline PoolState as_given(PoolState state) {
+  state.relied_on.reset();
+  return state;
+}
+
 /// Every test here runs on memory: the rules are the same, and the disk is not worn.
 class PoolFile : public testing::Test {
  protected:

@@ -44,8 +44,10 @@ constexpr std::size_t kStateOpaqueBytesAt = 48;
 constexpr std::size_t kStateSettledAt = 52;
 constexpr std::size_t kStateSettledPlaceAt = 56;
 constexpr std::size_t kStateHolderAt = 64;
+constexpr std::size_t kStateReliedOnAt = 320;
 constexpr std::size_t kStateOpaqueAt = 1024;
-static_assert(kStateHolderAt + kHolderBytesMax <= kStateOpaqueAt);
+static_assert(kStateHolderAt + kHolderBytesMax <= kStateReliedOnAt);
+static_assert(kStateReliedOnAt + sizeof(std::uint32_t) <= kStateOpaqueAt);
 static_assert(kStateOpaqueAt + kOpaqueBytesMax <= kChecksumAt);
 
 constexpr std::uint32_t kFlagCleanShutdown = 1;
@@ -142,6 +144,10 @@ std::string to_string(const Uuid& uuid) {
   return text;
 }
 
+std::optional<PersistenceDomain> relied_on(const PoolHeader& header, const PoolState& state) {
+  return state.relied_on ? state.relied_on : header.declared;
+}
+
 Result<void> validate(const PoolHeader& header) {
   PERDURE_TRY_VOID(check_text("kind", header.kind, kPoolKindBytesMax));
   PERDURE_TRY_VOID(check_text("name", header.name, kPoolNameBytesMax));
@@ -198,6 +204,7 @@ PoolPage encode_state(const StateSlot& slot, const Uuid& uuid) {
   store(page.data() + kStateSettledAt, encode_declared(state.settled));
   store(page.data() + kStateSettledPlaceAt, state.settled_place);
   store_text(page.data() + kStateHolderAt, state.holder);
+  store(page.data() + kStateReliedOnAt, encode_declared(state.relied_on));
   std::copy(state.opaque.begin(), state.opaque.end(), page.begin() + kStateOpaqueAt);
   seal(page);
   return page;
@@ -255,6 +262,8 @@ Result<StateSlot> decode_state(std::span<const std::byte> bytes, const Uuid& uui
   PERDURE_TRY(settled, decode_declared(load<std::uint32_t>(bytes.data() + kStateSettledAt)));
   slot.state.settled = settled;
   slot.state.settled_place = load<std::uint64_t>(bytes.data() + kStateSettledPlaceAt);
+  PERDURE_TRY(relied_on, decode_declared(load<std::uint32_t>(bytes.data() + kStateReliedOnAt)));
+  slot.state.relied_on = relied_on;
   slot.state.holder.assign(reinterpret_cast<const char*>(bytes.data() + kStateHolderAt),
                            holder_bytes);
   const auto opaque = bytes.subspan(kStateOpaqueAt, opaque_bytes);

@@ -92,6 +92,10 @@ struct PoolState {
   /// older Perdure too, which knows no such mark and writes zeros there.
   std::optional<PersistenceDomain> settled;
   std::uint64_t settled_place = 0;
+  /// The strongest domain that a file or device was opened by since all of its data was last made
+  /// durable by another: what was acknowledged in it may rely on that. Not set: that of the header
+  /// (a pool of an older Perdure, or in a region that was given).
+  std::optional<PersistenceDomain> relied_on;
   std::vector<std::byte> opaque;  // the upper layers' own, at most kOpaqueBytesMax
   bool operator==(const PoolState&) const = default;
 };
@@ -102,6 +106,10 @@ struct StateSlot {
   PoolState state;
   bool operator==(const StateSlot&) const = default;
 };
+
+/// What was acknowledged in a pool may rely on this domain: PoolState::relied_on, or what was
+/// declared when it was made.
+std::optional<PersistenceDomain> relied_on(const PoolHeader& header, const PoolState& state);
 
 /// Whether the fields fit the format. Errors: InvalidArgument, naming the field and its limit.
 Result<void> validate(const PoolHeader& header);

@@ -51,7 +51,7 @@ void check_reopen(const std::string& path) {
   EXPECT_EQ((*pool)->header().name, "orders");
   EXPECT_EQ((*pool)->header().kind, "log");
   EXPECT_TRUE((*pool)->was_shut_down());
-  EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
+  EXPECT_EQ(as_given((*pool)->state()), state_of(7, "host:1"));
   EXPECT_EQ(std::memcmp((*pool)->data().data(), "hello", 5), 0);
 }
 
@@ -122,7 +122,7 @@ TEST_F(PoolFile, AnEpochNeverGoesBack) {
   auto pool = Pool::open(path_, {});
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ((*pool)->set_state(state_of(6, "late")).code(), ErrorCode::Fenced);
-  EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
+  EXPECT_EQ(as_given((*pool)->state()), state_of(7, "host:1"));
   EXPECT_TRUE((*pool)->set_state(state_of(7, "same epoch")).ok());
   EXPECT_TRUE((*pool)->set_state(state_of(8, "next")).ok());
   EXPECT_EQ((*pool)->epoch(), Epoch{8});
@@ -137,7 +137,7 @@ TEST_F(PoolFile, StateThatDoesNotFitChangesNothing) {
   EXPECT_EQ((*pool)->set_state(large).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ((*pool)->set_state(state_of(8, std::string(257, 'x'))).code(),
             ErrorCode::InvalidArgument);
-  EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
+  EXPECT_EQ(as_given((*pool)->state()), state_of(7, "host:1"));
 }
 
 TEST_F(PoolFile, CreateRefusesWhatDoesNotFitAndLeavesNothing) {
@@ -194,7 +194,7 @@ TEST_F(PoolFile, InspectChangesNothing) {
   ASSERT_TRUE(info.ok()) << info.error().message;
   EXPECT_EQ(read_all(path_), before);
   EXPECT_EQ(info->header.uuid, uuid_);
-  EXPECT_EQ(info->state, state_of(7, "host:1"));
+  EXPECT_EQ(as_given(info->state), state_of(7, "host:1"));
   EXPECT_EQ(info->domain, PersistenceDomain::None);
   EXPECT_TRUE(info->state_copies_agree);
   const std::string text = to_string(*info);
@@ -263,6 +263,39 @@ TEST_F(PoolFile, WhoRecoversAPoolHasToDeclareItAgain) {
   ASSERT_TRUE(Pool::create(path_, small_pool()).ok());
   today.declared.reset();
   EXPECT_TRUE(Pool::open(path_, today).ok()) << "nothing was declared of it";
+}
+
+// It was made when nothing was declared, and what it was then served as is what counts; until all
+// of it was made durable by another domain.
+TEST_F(PoolFile, WhatItWasServedAsIsRememberedUntilAllIsDurable) {
+  using enum PersistenceDomain;
+  ASSERT_TRUE(Pool::create(path_, small_pool()).ok());
+  const auto opened = [&](std::optional<PersistenceDomain> declared, bool recovering) {
+    OpenOptions today;
+    today.declared = declared;
+    today.must_be_declared = recovering;
+    return Pool::open(path_, today);
+  };
+  const auto recovers = [&] { return opened(std::nullopt, true).ok(); };
+  EXPECT_TRUE(recovers());
+  {
+    const auto pool = opened(Wsp, false);
+    ASSERT_TRUE(pool.ok());
+    PoolState state = (*pool)->state();
+    ++state.epoch.value;
+    state.relied_on.reset();  // the pool's own to keep
+    ASSERT_TRUE((*pool)->set_state(state).ok());
+  }
+  EXPECT_FALSE(recovers());
+  EXPECT_NE(Pool::inspect(path_)->evidence.find("acknowledged by domain wsp"), std::string::npos);
+  EXPECT_TRUE(opened(None, true).ok());
+  EXPECT_FALSE(recovers()) << "who declares less for once pays for nothing";
+  ASSERT_TRUE((*opened(std::nullopt, false))->close(Pool::Contents::Settled).ok());
+  EXPECT_FALSE(recovers()) << "nothing is flushed where nothing lasts";
+  ASSERT_TRUE((*opened(Dmp, false))->close().ok());
+  EXPECT_EQ(Pool::inspect(path_)->state.relied_on, Wsp);
+  ASSERT_TRUE((*opened(Dmp, false))->close(Pool::Contents::Settled).ok());
+  EXPECT_EQ(Pool::inspect(path_)->state.relied_on, Dmp);
 }
 
 TEST_F(PoolFile, AWeakDeclarationStays) {
@@ -375,7 +408,7 @@ TEST_F(PoolFile, EveryFlippedByteIsRefusedOrHarmless) {
       continue;
     }
     ASSERT_TRUE(pool.ok()) << "byte " << at << ": " << pool.error().message;
-    EXPECT_EQ((*pool)->state(), state_of(7, "host:1")) << "byte " << at;
+    EXPECT_EQ(as_given((*pool)->state()), state_of(7, "host:1")) << "byte " << at;
     EXPECT_EQ((*pool)->uuid(), uuid_);
     EXPECT_TRUE(Pool::inspect(path_)->state_copies_agree) << "byte " << at;
   }
@@ -433,7 +466,7 @@ TEST_F(PoolFile, AnyOneDriveUnitMayBeLost) {
         continue;
       }
       ASSERT_TRUE(pool.ok()) << "unit at " << unit << ": " << pool.error().message;
-      EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
+      EXPECT_EQ(as_given((*pool)->state()), state_of(7, "host:1"));
       EXPECT_EQ((*pool)->uuid(), uuid_);
       pool->reset();
       // Expect: it is whole again, and may lose another one.
@@ -456,7 +489,7 @@ TEST_F(PoolFile, APoolWithoutTheCopiesGetsThem) {
   std::fill_n(bytes.begin() + kPoolFrontBytes, kPoolHeadBytes - kPoolFrontBytes, '\0');
   write_all(path_, bytes);
   EXPECT_TRUE(Pool::inspect(path_)->state_copies_agree);
-  EXPECT_EQ((*Pool::open(path_, {}))->state(), state_of(7, "host:1"));
+  EXPECT_EQ(as_given((*Pool::open(path_, {}))->state()), state_of(7, "host:1"));
   bytes = read_all(path_);
   EXPECT_EQ(std::memcmp(&bytes[kHeaderCopyOffset], bytes.data(), kPoolPageBytes), 0);
   // An older Perdure has gone on with the slots alone. Expect: they count, not the spare copy.
@@ -465,7 +498,7 @@ TEST_F(PoolFile, APoolWithoutTheCopiesGetsThem) {
   auto pool = Pool::open(path_, {});
   ASSERT_TRUE(pool.ok());
   EXPECT_GT((*pool)->info().state_generation, 1u);
-  EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
+  EXPECT_EQ(as_given((*pool)->state()), state_of(7, "host:1"));
 }
 
 /// A device to which somebody else comes first: at the moment when its lease is taken, a pool has
@@ -560,13 +593,15 @@ TEST_F(PoolFile, ADeviceWhoseMediumFailsAsItIsTakenOverIsNobodys) {
   };
   const auto lent = [&] { return std::make_unique<LentRegion>(device()); };
   ASSERT_TRUE(Pool::format_device(lent(), small_pool(), "device").ok());
+  OpenOptions taking_over;
+  taking_over.take_over_lease = true;
   for (const int accepted : {0, 1, 2}) {  // flushes: of the lease, of the state and what follows
     auto first = Pool::attach_device(lent(), "device", 1);
     ASSERT_TRUE(first.ok()) << first.error().message;
     ASSERT_TRUE((*first)->close().ok());  // so there is a mark to take away
     EXPECT_EQ(Pool::attach_device(lent(), "device", 1).code(), ErrorCode::Busy);
     const auto broken = Pool::attach_device(std::make_unique<RefusingDevice>(device(), accepted),
-                                            "device", 1, true);
+                                            "device", 1, taking_over);
     EXPECT_EQ(broken.code(), ErrorCode::SystemError) << accepted;
     EXPECT_EQ((*first)->region().check().code(), ErrorCode::SystemError) << accepted;
     EXPECT_EQ((*first)->set_state(state_of(7, "late")).code(), ErrorCode::SystemError);

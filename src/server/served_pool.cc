@@ -58,25 +58,12 @@ Result<std::unique_ptr<ServedPool>> ServedPool::adopt(std::unique_ptr<pmem::Pool
   PERDURE_TRY_VOID(served->read_state(queue));
   PERDURE_TRY_VOID(served->lay_out());
   if (served->persistent_buffers_.length == 0) return served;
-  PERDURE_TRY_VOID(served->require_declared());
+  PERDURE_TRY_VOID(served->pool_->require_declared());
   PERDURE_TRY(replayed,
               persist::replay_messages(served->region(), served->exported_,
                                        served->persistent_buffers_, served->persistent_queue_));
   served->replayed_ = replayed;
   return served;
-}
-
-/// Messages that were durable would be copied to their places, and counted as done, by a flush that
-/// is weaker than what they were promised.
-Result<void> ServedPool::require_declared() const {
-  const auto once = pool_->header().declared;
-  const PersistenceDomain now = pool_->region().domain();
-  if (settings_.declared || !once || *once <= now) return {};
-  return Error{ErrorCode::Unsupported,
-               fmt::format("its receive buffers are in it, and may hold messages that were durable "
-                           "when {0} was declared; without that only {1} is known of where it "
-                           "lies: declare {0} if that still holds, else {1}",
-                           to_string(*once), to_string(now))};
 }
 
 Result<void> ServedPool::read_state(const persist::ReceiveQueue& queue) {
@@ -204,7 +191,7 @@ control::PoolDescription ServedPool::describe() const {
   description.epoch = writer_.epoch;
   description.writer = writer_.writer;
   description.writer_name = writer_.name;
-  description.evidence = pool_->region().evidence();
+  description.evidence = pool_->evidence();
   description.was_closed = pool_->was_shut_down();
   return description;
 }

@@ -131,7 +131,6 @@ class ServedPool {
  private:
   ServedPool(std::unique_ptr<pmem::Pool> pool, const PoolSettings& settings)
       : pool_(std::move(pool)), settings_(settings) {}
-  Result<void> require_declared() const;
   Result<void> read_state(const persist::ReceiveQueue& queue);
   Result<void> choose_layout(const persist::ReceiveQueue& queue);
   Result<void> lay_out();

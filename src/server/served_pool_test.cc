@@ -104,6 +104,16 @@ class VastRegion final : public pmem::Region {
   std::byte* at_ = nullptr;
 };
 
+Result<void> adopted(const std::string& path, std::optional<PersistenceDomain> declared) {
+  PoolSettings settings;
+  settings.declared = declared;
+  settings.receive_buffers = ReceiveBuffers::Pm;
+  auto pool = pmem::Pool::open(path, {declared, nullptr});
+  EXPECT_TRUE(pool.ok()) << pool.error().message;
+  const auto served = ServedPool::adopt(std::move(*pool), settings, {32, 2048});
+  return served.ok() ? Result<void>() : Result<void>(served.error());
+}
+
 // Else messages that were durable are replayed by flushes that do nothing, and counted as done.
 TEST(ServedPoolWithItsBuffers, HasToBeDeclaredAgain) {
   const test::TestDirectory directory{"/dev/shm"};
@@ -112,22 +122,25 @@ TEST(ServedPoolWithItsBuffers, HasToBeDeclaredAgain) {
   made.data_bytes = 1 << 20;
   made.declared = PersistenceDomain::Dmp;
   ASSERT_TRUE(pmem::Pool::create(path, made).ok());
-  const auto adopted = [&](std::optional<PersistenceDomain> declared) -> Result<void> {
-    PoolSettings settings;
-    settings.declared = declared;
-    settings.receive_buffers = ReceiveBuffers::Pm;
-    auto pool = pmem::Pool::open(path, {declared, nullptr});
-    EXPECT_TRUE(pool.ok()) << pool.error().message;
-    const auto served = ServedPool::adopt(std::move(*pool), settings, {32, 2048});
-    return served.ok() ? Result<void>() : Result<void>(served.error());
-  };
-  EXPECT_TRUE(adopted(PersistenceDomain::Dmp).ok());
-  const auto refused = adopted(std::nullopt);
+  EXPECT_TRUE(adopted(path, PersistenceDomain::Dmp).ok());
+  const auto refused = adopted(path, std::nullopt);
   ASSERT_EQ(refused.code(), ErrorCode::Unsupported);
-  EXPECT_NE(refused.error().message.find("declare dmp if that still holds, else none"),
+  EXPECT_NE(refused.error().message.find("Declare dmp if that still holds, else none"),
             std::string::npos)
       << refused.error().message;
-  EXPECT_TRUE(adopted(PersistenceDomain::None).ok());
+  EXPECT_TRUE(adopted(path, PersistenceDomain::None).ok());
+}
+
+// What it was made with says nothing of what it was served as since.
+TEST(ServedPoolWithItsBuffers, HasToBeServedAsItWas) {
+  const test::TestDirectory directory{"/dev/shm"};
+  const std::string path = directory.file("a.pool");
+  pmem::PoolOptions made;
+  made.data_bytes = 1 << 20;
+  ASSERT_TRUE(pmem::Pool::create(path, made).ok());
+  EXPECT_TRUE(adopted(path, std::nullopt).ok());
+  EXPECT_TRUE(adopted(path, PersistenceDomain::Wsp).ok());
+  EXPECT_EQ(adopted(path, std::nullopt).code(), ErrorCode::Unsupported);
 }
 
 // A quarter of a terabyte behind a page cache is granted after as many syncs as two gibibytes.

@@ -173,8 +173,10 @@ TEST_F(RpcPoolFile, ThatWasDeclaredIsDeclaredAgain) {
   options.pool = memory.file("rpc.pool");
   options.listen = "127.0.0.1:0";
   options.data_listen = "127.0.0.1:0";
-  options.declared = PersistenceDomain::Wsp;
   options.handlers[kEcho] = echo;
+  ASSERT_TRUE(RpcServer::open(options).ok());
+  EXPECT_EQ(run({"rpc", "list", options.pool}).status, 0) << "nothing was declared so far";
+  options.declared = PersistenceDomain::Wsp;
   ASSERT_TRUE(RpcServer::open(options).ok());
   for (const std::vector<std::string>& command :
        {std::vector<std::string>{"rpc", "list", options.pool},

@@ -124,20 +124,23 @@ TEST(PoolFileSystem, ADeclaredPageOnZfsIsAdvisedAbout) {
 
 TEST(DeclaredDomain, APoolOutlivesNoDeclaration) {
   const auto check = check_declared_domain;
-  const PoolThere battery{"orders", Wsp, "", false};
+  PoolThere battery{"orders", std::nullopt, "", false};
+  battery.relied_on = Wsp;
   const auto memory = [&] { return on(MediumKind::Dram, None, "tmpfs").pool(battery); };
-  expect(check, memory(), Problem, "pool orders was made with domain wsp");
+  expect(check, memory(), Problem, "pool orders was served as wsp");
   expect(check, memory().config(""), Problem, "which nobody declares now");
   expect(check, memory().config("[profile.pool.other]\ndomain = \"wsp\"\n"), Problem, "orders");
   // Repeated, for all or for this one; or no more than the evidence.
   expect(check, memory().config("[profile]\ndomain = \"wsp\"\n"), Advice,
          "no file of this machine");
   expect(check, memory().config("[profile.pool.orders]\ndomain = \"wsp\"\n"), Advice, "no file");
-  expect(check, Machine().pool({"orders", Page, "", false}), NotApplicable, "never detected");
+  PoolThere on_disk{"orders", std::nullopt, "", false};
+  on_disk.relied_on = Page;
+  expect(check, Machine().pool(on_disk), NotApplicable, "never detected");
   expect(check, Machine().pool({"orders", std::nullopt, "", false}), NotApplicable,
          "never detected");
   const Machine closed = Machine().pool({"orders", std::nullopt, "orders.pool: denied", true});
-  expect(check, closed, NotKnown, "with what domain pool orders was made");
+  expect(check, closed, NotKnown, "as what domain pool orders was served");
   EXPECT_NE(check(closed.inspected()).root_tells, "");
 }
 
@@ -145,6 +148,7 @@ TEST(DeclaredDomain, APoolOutlivesNoDeclaration) {
 Machine with_link(MediumKind kind, PersistenceDomain found, const std::string& file_system,
                   std::optional<PersistenceDomain> declared = std::nullopt) {
   PoolThere pool{"tp", declared, "", false};
+  pool.relied_on = declared;
   pool.medium = on(kind, found, file_system).inspected().place.medium;
   return Machine().pool(pool);
 }
@@ -178,7 +182,8 @@ TEST(DeclaredDomain, OfAPoolIsComparedWithWhatItLiesOn) {
   expect(check, two.pool({"here", std::nullopt, "", false}).config(kOfAll), Problem, "page cache");
   expect(check, with_link(MediumKind::Dram, None, "tmpfs").config("[profile]\ndomain = \"page\"\n"),
          Problem, "pool tp");
-  expect(check, with_link(MediumKind::Dram, None, "tmpfs", Wsp), Problem, "it is served as none");
+  expect(check, with_link(MediumKind::Dram, None, "tmpfs", Wsp), Problem,
+         "it is none as far as it shows");
 }
 
 // The domains of the pools count in all checks.
