@@ -55,6 +55,7 @@ class Script final : public workload::Program {
 struct Played {
   Result<ServerResult> result;
   PersistLog log;
+  BroiLog choices;
 
   Time when(Kind kind, PersistId id) const {
     const auto found = std::find_if(log.begin(), log.end(), [&](const PersistEvent& e) {
@@ -70,13 +71,21 @@ struct Played {
     }
     return ids;
   }
+  /// What BROI chose from when it chose `id`.
+  BroiChoice choice_of(PersistId id) const {
+    const auto found = std::find_if(choices.begin(), choices.end(),
+                                    [&](const BroiChoice& each) { return each.chosen == id; });
+    EXPECT_NE(found, choices.end()) << to_string(id);
+    return found == choices.end() ? BroiChoice{} : *found;
+  }
 };
 
 Played play(const Processor& processor, Script::Lists lists, ServerOptions options = {}) {
-  Played run{Error{ErrorCode::InvalidArgument, "not run"}, {}};
+  Played run{Error{ErrorCode::InvalidArgument, "not run"}, {}, {}};
   Script script(std::move(lists));
   options.transactions = 0;
   options.log = &run.log;
+  options.broi_log = &run.choices;
   run.result = run_server(nvm(), processor, script, options);
   return run;
 }
@@ -156,9 +165,17 @@ TEST(Server, BroiSchedulesFigure6cThroughCachesAndPersistBuffers) {
   EXPECT_EQ(sent[0], (PersistId{0, 0}));
   EXPECT_EQ(sent[1], (PersistId{2, 0})) << "Sch-SET is {2.1}";
   EXPECT_EQ(sent[2], (PersistId{1, 0})) << "of bank 0, the entry that brings bank 2 next";
-  // 2.1 is persisted: the Ready-SET is 1.1, 1.2, 2.2, 3.1, and 2.2 goes at once. Its number is 2:
-  // the fence is 1.
-  EXPECT_EQ(run.when(Kind::Sent, {2, 2}), run.when(Kind::Persisted, {2, 0}));
+  // Numbers of entries: 1.1 and 1.2 are 0 and 1 of thread 1; 2.2 is 2 of thread 2, its fence is 1.
+  const BroiChoice first = run.choice_of({2, 0});
+  EXPECT_EQ(first.ready_set, (std::vector<PersistId>{{0, 0}, {1, 0}, {1, 1}, {2, 0}, {3, 0}}));
+  EXPECT_EQ(first.sch_set, (std::vector<PersistId>{{2, 0}}));
+  // 2.1 is persisted: the Ready-SET is 1.1, 1.2, 2.2, 3.1. For bank 0 a write waits already, 1.1:
+  // 2.2 goes at once.
+  const BroiChoice second = run.choice_of({2, 2});
+  EXPECT_EQ(second.at, run.when(Kind::Persisted, {2, 0}));
+  EXPECT_EQ(second.ready_set, (std::vector<PersistId>{{1, 0}, {1, 1}, {2, 2}, {3, 0}}));
+  EXPECT_EQ(second.sch_set, (std::vector<PersistId>{{2, 2}}));
+  EXPECT_EQ(run.when(Kind::Sent, {2, 2}), second.at);
   EXPECT_LT(run.when(Kind::Sent, {2, 2}), run.when(Kind::Sent, {1, 1}));
   EXPECT_EQ(run.result->epochs, 3U);
   EXPECT_EQ(run.result->singletons, 2U);

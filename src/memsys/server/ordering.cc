@@ -60,6 +60,15 @@ std::uint64_t broi_entry(const std::deque<PersistEntry>& entries, std::span<std:
   return size;
 }
 
+/// A thread's part of the Ready-SET: what is in the controller before its first barrier.
+template <typename Visit>
+void for_each_ready(const std::deque<PersistEntry>& entries, Visit visit) {
+  for (const PersistEntry& entry : entries) {
+    if (entry.fence || entry.stage == PersistStage::Waiting) return;
+    visit(entry);
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(Ordering ordering) {
@@ -99,7 +108,12 @@ OrderingController::Choice OrderingController::choose(const PersistBuffers& buff
 
 OrderingController::Choice OrderingController::choose_unbroken(const PersistBuffers& buffers,
                                                                const ControllerView& view) {
-  if (ordering_ == Ordering::Broi && !mutant_.ignores_barriers) return choose_broi(buffers, view);
+  if (ordering_ == Ordering::Broi && !mutant_.ignores_barriers) {
+    find_sets(buffers, bank_words(view.bank_waiting.size()));
+    const Choice choice = choose_broi(buffers, view);
+    if (log_ != nullptr) note(buffers, view, choice);
+    return choice;
+  }
   newest_sent_.resize(buffers.threads());
   Choice choice = choose_oldest(buffers);
   if (ordering_ != Ordering::Epoch || choice.id || in_round_ > 0) return choice;
@@ -148,14 +162,28 @@ const PersistEntry* OrderingController::oldest_of(const PersistBuffers& buffers,
 /// Remote writes that have waited too long, then local ones, then remote ones when the memory
 /// controller has little to do (section IV.D, discussion).
 OrderingController::Choice OrderingController::choose_broi(const PersistBuffers& buffers,
-                                                           const ControllerView& view) {
-  find_sets(buffers, bank_words(view.bank_waiting.size()));
+                                                           const ControllerView& view) const {
   const Choice starved = best_of_ready(buffers, view, Turn::Starved);
   if (starved.id) return starved;
   const Choice local = best_of_ready(buffers, view, Turn::Local);
   if (local.id) return local;
   if (view.queue_used >= processor_.remote_share) return starved;
   return best_of_ready(buffers, view, Turn::Remote);
+}
+
+void OrderingController::note(const PersistBuffers& buffers, const ControllerView& view,
+                              const Choice& choice) const {
+  BroiChoice& noted = log_->emplace_back(BroiChoice{view.now, choice.id, {}, {}});
+  for (std::uint32_t i = 0; i < buffers.threads(); ++i) {
+    for_each_ready(buffers.of(i), [&](const PersistEntry& e) { noted.ready_set.push_back(e.id); });
+  }
+  // A bank's candidate is what would be chosen if a write waited for every other bank.
+  for (std::size_t bank = 0; bank < view.bank_waiting.size(); ++bank) {
+    std::vector<std::uint32_t> waiting(view.bank_waiting.size(), 1);
+    waiting[bank] = view.bank_waiting[bank];
+    const Choice candidate = choose_broi(buffers, {view.now, waiting, view.queue_used});
+    if (candidate.id) noted.sch_set.push_back(*candidate.id);
+  }
 }
 
 void OrderingController::find_sets(const PersistBuffers& buffers, std::size_t words) {
@@ -197,20 +225,19 @@ OrderingController::Choice OrderingController::best_of_ready(const PersistBuffer
       continue;
     }
     std::optional<double> priority;  // asked for by the first entry that may go
-    for (const PersistEntry& entry : buffers.of(i)) {
-      if (entry.fence || entry.stage == PersistStage::Waiting) break;
-      if (entry.stage == PersistStage::Sent || view.bank_waiting[entry.bank] > 0) continue;
+    for_each_ready(buffers.of(i), [&](const PersistEntry& entry) {
+      if (entry.stage == PersistStage::Sent || view.bank_waiting[entry.bank] > 0) return;
       if (!priority) {
         priority = broi_priority(ready_sets_, i, std::span(next_sets_).subspan(i * words, words),
                                  ready_sizes_[i], processor_.sigma);
       }
       const bool better =
           !choice.id || *priority > best || (*priority == best && entry.ready < best_ready);
-      if (!better) continue;
+      if (!better) return;
       choice.id = entry.id;
       best = *priority;
       best_ready = entry.ready;
-    }
+    });
   }
   return choice;
 }

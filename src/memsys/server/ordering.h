@@ -49,6 +49,15 @@ struct ControllerMutant {
   std::optional<std::uint32_t> holds_thread;
 };
 
+/// What the BROI controller chose from, for who wants to follow it.
+struct BroiChoice {
+  Time at = 0;
+  std::optional<PersistId> chosen;
+  std::vector<PersistId> ready_set;  // of each thread, what is before its first barrier, to persist
+  std::vector<PersistId> sch_set;    // of each bank that has no write waiting, what would go next
+};
+using BroiLog = std::vector<BroiChoice>;
+
 class OrderingController {
  public:
   OrderingController(const Processor& processor, Ordering ordering, ControllerMutant mutant);
@@ -62,11 +71,15 @@ class OrderingController {
   void on_sent(const PersistEntry& entry);
   void on_persisted();
 
+  /// Broi: every choice from now on is added.
+  void set_log(BroiLog* log) { log_ = log; }
+
  private:
   Choice choose_unbroken(const PersistBuffers& buffers, const ControllerView& view);
   Choice choose_oldest(const PersistBuffers& buffers) const;
   const PersistEntry* oldest_of(const PersistBuffers& buffers, std::uint32_t thread) const;
-  Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view);
+  Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view) const;
+  void note(const PersistBuffers& buffers, const ControllerView& view, const Choice& choice) const;
   void find_sets(const PersistBuffers& buffers, std::size_t words);
   enum class Turn { Starved, Local, Remote };
   Choice best_of_ready(const PersistBuffers& buffers, const ControllerView& view, Turn turn) const;
@@ -78,6 +91,7 @@ class OrderingController {
   const Processor processor_;
   const Ordering ordering_;
   const ControllerMutant mutant_;
+  BroiLog* log_ = nullptr;
   // Broi: of each thread, the banks of its SubReady-SET and of its Next-SET, in as many words for
   // each, and the size of the former. Found for each choice; kept so that none allocates memory.
   std::vector<std::uint64_t> ready_sets_;

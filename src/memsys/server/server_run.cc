@@ -37,6 +37,7 @@ ServerRun::ServerRun(const Device& device, const Processor& processor, workload:
       threads_(processor.threads() + options.remote.channels) {
   PERDURE_ASSERT(device.geometry.line_bytes == kCacheLineBytes);
   buffers_.set_log(options.log);
+  ordering_.set_log(options.broi_log);
   for (std::uint32_t i = 0; i < options.remote.channels; ++i) {
     channels_.push_back({Random(options.remote.seed + i), {}, 0, false, 0, {}, 0});
   }

@@ -44,6 +44,7 @@ struct ServerOptions {
   std::uint64_t warm_transactions = 0;  // before, on the caches only: they take no time
   RemoteOptions remote;
   PersistLog* log = nullptr;           // or gets what happens in the buffers
+  BroiLog* broi_log = nullptr;         // or gets what BROI chose from, each time
   BufferMutant buffer_mutant;          // for the tests of the law
   ControllerMutant controller_mutant;  // the same, and of deadlocks
 };
