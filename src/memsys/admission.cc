@@ -66,7 +66,7 @@ void Admission::update(std::uint32_t number) {
   }
   Cycle at = std::max(thread.entered, event->cycle);
   bool allowed = true;
-  if (thread.fence) {
+  if (thread.fence && !mutant_.ignores_barriers) {
     allowed = thread.unknown == 0;
     at = std::max(at, thread.last_persist);
     if (!allowed) thread.blocked = Blocked::Fence;

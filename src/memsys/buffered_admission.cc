@@ -13,11 +13,13 @@
 namespace perdure::memsys {
 
 BufferedAdmission::BufferedAdmission(TraceStreams& streams, const TraceSummary& summary,
-                                     const Device& device, Order order, BufferOptions options)
+                                     const Device& device, Order order, BufferOptions options,
+                                     Mutant mutant)
     : streams_(streams),
       map_(device),
       order_(order),
       options_(options),
+      mutant_(mutant),
       places_(device.controller.one_queue ? device.controller.window
                                           : device.controller.write_queue),
       banks_in_channel_(static_cast<std::uint32_t>(device.geometry.banks_in_channel())),
@@ -75,7 +77,9 @@ bool BufferedAdmission::issue_one(std::uint32_t number, const TraceEvent& event)
       break;
     case EventKind::Barrier:
     case EventKind::Fence:
-      if (fence && order_ != Order::Eadr && !thread.buffer.empty()) return false;
+      if (fence && !mutant_.ignores_barriers && order_ != Order::Eadr && !thread.buffer.empty()) {
+        return false;
+      }
       ++thread.epoch;
       break;
   }
@@ -110,7 +114,7 @@ bool BufferedAdmission::buffer_write(std::uint32_t number, const TraceEvent& eve
 }
 
 bool BufferedAdmission::depends(const TraceEvent& event) const {
-  if (threads_.size() < 2) return false;
+  if (threads_.size() < 2 || mutant_.ignores_lines) return false;
   const auto found = lines_.find(event.line);
   if (found == lines_.end()) return false;
   return std::any_of(found->second.begin(), found->second.end(), [&](const auto& each) {
@@ -128,7 +132,7 @@ void BufferedAdmission::on_served(const TraceEvent& event) {
 
 void BufferedAdmission::resolve(const TraceEvent& write, Cycle cycle) {
   if (order_ == Order::Eadr) return;
-  if (order_ != Order::Asap) {
+  if (order_ != Order::Asap || mutant_.ignores_barriers) {
     given_.push_back({write, cycle});
     return;
   }
@@ -184,6 +188,7 @@ void BufferedAdmission::on_persisted(const TraceEvent& write) {
 // --- the choice --------------------------------------------------------------------------------
 
 bool BufferedAdmission::epoch_allows(const Thread& thread, const Entry& entry) const {
+  if (mutant_.ignores_barriers && order_ != Order::Strand) return true;
   switch (order_) {
     case Order::Eadr: return true;
     case Order::Asap:
@@ -191,8 +196,11 @@ bool BufferedAdmission::epoch_allows(const Thread& thread, const Entry& entry) c
     case Order::Strand:
       // Two strands that write one line have an order all the same.
       return std::none_of(thread.buffer.begin(), thread.buffer.end(), [&](const Entry& other) {
-        if (other.strand == entry.strand) return other.epoch < entry.epoch;
-        return other.strand < entry.strand && other.event.line == entry.event.line;
+        if (other.strand == entry.strand) {
+          return other.epoch < entry.epoch && !mutant_.ignores_barriers;
+        }
+        return other.strand < entry.strand && other.event.line == entry.event.line &&
+               !mutant_.ignores_lines;
       });
     case Order::Epoch:
       if (thread.round == round_ && thread.round_epoch != entry.epoch) return false;

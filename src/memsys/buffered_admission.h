@@ -33,7 +33,7 @@ class BufferedAdmission {
   static constexpr bool kBuffered = true;
 
   BufferedAdmission(TraceStreams& streams, const TraceSummary& summary, const Device& device,
-                    Order order, BufferOptions options);
+                    Order order, BufferOptions options, Mutant mutant = {});
 
   void on_read(const TraceEvent& event);
   void start() {}
@@ -131,6 +131,7 @@ class BufferedAdmission {
   const AddressMap map_;
   const Order order_;
   const BufferOptions options_;
+  const Mutant mutant_;
   const std::uint64_t places_;
   const std::uint32_t banks_in_channel_;
   std::vector<Thread> threads_;

@@ -41,7 +41,7 @@ template <typename AnAdmission>
 AnAdmission make_admission(TraceStreams& streams, const TraceSummary& summary, const Device& device,
                            const MemoryOptions& options) {
   if constexpr (AnAdmission::kBuffered) {
-    return AnAdmission(streams, summary, device, options.order, options.buffers);
+    return AnAdmission(streams, summary, device, options.order, options.buffers, options.mutant);
   } else {
     return AnAdmission(streams, options.order, options.mutant);
   }

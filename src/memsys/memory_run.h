@@ -33,7 +33,7 @@ struct MemoryOptions {
   CommandLog* commands = nullptr;  // or gets every command
   BufferOptions buffers;           // of the orders that have them
   bool sync_has_buffers = false;   // Order::Sync too, to be compared with those
-  Mutant mutant;                   // for the tests of the law; orders without buffers only
+  Mutant mutant;                   // for the tests of the law
   std::uint64_t held_max = TraceStreams::kHeldMax;
 };
 
