@@ -5,7 +5,7 @@ import pathlib
 import re
 import shutil
 
-from programs import run
+from programs import find, run
 from settings import HERE, PERDURE_TREE, SHARE, TOP, say
 
 BUILD_SECONDS_MAX = 3600
@@ -18,9 +18,17 @@ TARGETS = {
     "perdure_lab_readers": "tests/lab/perdure_lab_readers",
     "perdure_lab_lose_page": "tests/lab/perdure_lab_lose_page",
     "perdure_lab_rpma_lat": "tests/lab/perdure_lab_rpma_lat",
+    "perdure_lab_remote_shell": "tests/lab/perdure_lab_remote_shell",
+    "rpmemd": "apps/rpmemd/rpmemd",
+    "perdure-rpmem-connect": "apps/perdure-rpmem-connect/perdure-rpmem-connect",
+    "objtx": "tests/compat/objtx",
     "perdure_conformance_test": "tests/conformance/perdure_conformance_test",
     "perdure_pmem_test": "src/pmem/perdure_pmem_test",
 }
+# Loaded by programs of PMDK: target, and where the tree leaves it.
+LIBRARY_TARGETS = {"rpmem": "src/librpmem/librpmem.so.1"}
+# Of this machine's, where it has them.
+MACHINES_OWN = ("pmempool",)
 # They run on this machine.
 HOST_TARGETS = ("perdure_lab_emulated_methods",)
 # Not linked, but loaded by perdured and perdure when a device over tcp is opened.
@@ -41,8 +49,8 @@ def build(guest, targets=tuple(TARGETS)):
          "-DPERDURE_TESTS=ON", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_C_COMPILER_LAUNCHER=ccache",
          "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", f"-DPERDURE_RDMA_CORE_INCLUDE={headers}"],
         env=environment)
-    run(["cmake", "--build", PERDURE_TREE, "--target", *targets, *HOST_TARGETS], BUILD_SECONDS_MAX,
-        env=environment)
+    run(["cmake", "--build", PERDURE_TREE, "--target", *targets, *LIBRARY_TARGETS, *HOST_TARGETS],
+        BUILD_SECONDS_MAX, env=environment)
     present = (guest.image.directory / "libraries").read_text().split()
     share([PERDURE_TREE / TARGETS[name] for name in targets], present)
     say("Perdure for the guest: built")
@@ -57,7 +65,11 @@ def share(programs, present):
         (unfinished / name).mkdir(parents=True)
     for program in programs:
         run(["strip", program, "-o", unfinished / "bin" / program.name])
-    for each in [*programs, *loaded_libraries()]:
+    own = [pathlib.Path(find(name)) for name in MACHINES_OWN if find(name)]
+    for program in own:
+        shutil.copy(program, unfinished / "bin")
+    ours = [PERDURE_TREE / library for library in LIBRARY_TARGETS.values()]
+    for each in [*programs, *own, *ours, *loaded_libraries()]:
         for name, path in libraries(each).items():
             if name not in present and not GUESTS_OWN.match(name):
                 shutil.copy(path, unfinished / "lib" / name)

@@ -83,12 +83,16 @@ class Cluster:
 
     def start_writer(self, first, records=0, seconds=WRITER_SECONDS_MAX, options=""):
         """Starts appending; acknowledgements go to the output, which no power cut takes away."""
-        self._await_writer_gone()
-        self._output_read_from = self._output_size()
         peers = " ".join(f"--peer {each.peer}" for each in self.responders)
         command = (f"perdure_lab_writer {peers} --pool {POOL} --transport "
                    f"{self.fabric.transport} --first {first} --records {records} "
                    f"--seconds {seconds} --replica-timeout-ms {REPLICA_TIMEOUT_MS} {options}")
+        self.start_program(command)
+
+    def start_program(self, command):
+        """In the writer's place; what it says goes to the same output."""
+        self.await_writer_gone()
+        self._output_read_from = self._output_size()
         # How it ended is asked for when it has not said so itself.
         self.writer.run("rm -f /run/writer.*\n"
                         f"{{ {command} >/run/output 2>&1 & echo $! >/run/writer.started; "
@@ -99,7 +103,7 @@ class Cluster:
                         "  tries=$((tries + 1)); [ $tries -lt 300 ] || exit 1; sleep 0.1\n"
                         "done")
 
-    def _await_writer_gone(self):
+    def await_writer_gone(self):
         """The last one closes its log after its last word; the output has one user at a time."""
         self.writer.run("[ -e /run/writer.pid ] || exit 0\n"
                         "tries=0\n"

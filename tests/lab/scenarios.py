@@ -18,6 +18,7 @@ import faults
 import jobs
 import limits
 import losses
+import objects
 import power
 import programs
 import replay
@@ -100,6 +101,7 @@ def scenarios(cuts, usable):
         found += sessions.of_fabric(fabric, Scenario)
         found += losses.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
+        found += objects.of_fabric(fabric, Scenario, cuts)
         found += replay.of_fabric(fabric, Scenario)
         found += wrong_methods.of_fabric(fabric, Scenario)
         found += limits.of_fabric(fabric, Scenario)
