@@ -34,7 +34,7 @@ Result<Figure> simulate_figure(int number, const FigureOptions& options, SharedR
   switch (number) {
     case 2: return simulate_figure_2(options);
     case 4: return simulate_figure_4(options);
-    case 11: return simulate_figure_11(options);
+    case 11: return simulate_figure_11(options, shared);
     case 12: return simulate_figure_12(options);
     case 13: return simulate_figure_13(options);
     default: return simulate_figure_9_or_10(number, options, shared);

@@ -36,6 +36,7 @@ struct FigureOptions {
 
 /// Runs that several figures show, each made when the first of them asks.
 struct SharedRuns {
+  BuiltStructures structures;
   /// Of figures 9 and 10: without remote channels, and with them; the same from cold caches on.
   std::array<std::optional<std::vector<ServerRow>>, 2> servers;
   std::array<std::optional<std::vector<ServerRow>>, 2> cold_servers;
@@ -67,7 +68,7 @@ Result<Figure> simulate_figure_2(const FigureOptions& options);
 Result<Figure> simulate_figure_4(const FigureOptions& options);
 Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
                                        SharedRuns& shared);
-Result<Figure> simulate_figure_11(const FigureOptions& options);
+Result<Figure> simulate_figure_11(const FigureOptions& options, SharedRuns& shared);
 Result<Figure> simulate_figure_12(const FigureOptions& options);
 Result<Figure> simulate_figure_13(const FigureOptions& options);
 

@@ -199,7 +199,8 @@ ExitStatus run_sim_server(const ServerCommandOptions& options) {
     print_error(setup.error());
     return ExitStatus::Failed;
   }
-  const auto rows = simulate_servers(*setup, options);
+  BuiltStructures structures;
+  const auto rows = simulate_servers(*setup, options, structures);
   if (!rows.ok()) {
     print_error(rows.error());
     return ExitStatus::Failed;

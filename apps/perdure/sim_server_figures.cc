@@ -59,11 +59,11 @@ void as_hybrid(ServerRunOptions& server) {
 
 /// `runs`, made if nobody has asked before.
 Result<const std::vector<ServerRow>*> rows_of(std::optional<std::vector<ServerRow>>& runs,
-                                              const ServerSetup& setup, ServerRunOptions server,
-                                              bool hybrid) {
+                                              BuiltStructures& structures, const ServerSetup& setup,
+                                              ServerRunOptions server, bool hybrid) {
   if (!runs) {
     if (hybrid) as_hybrid(server);
-    PERDURE_TRY(made, simulate_servers(setup, server));
+    PERDURE_TRY(made, simulate_servers(setup, server, structures));
     runs = std::move(made);
   }
   return &*runs;
@@ -83,7 +83,8 @@ Result<Assumption> from_cold_caches(SharedRuns& shared, const ServerSetup& setup
   server.warm_up = 0;
   Assumption cold{"measured from cold caches on (--warm-up 0)", {}};
   for (const bool hybrid : {false, true}) {
-    PERDURE_TRY(rows, rows_of(shared.cold_servers[hybrid ? 1 : 0], setup, server, hybrid));
+    PERDURE_TRY(rows, rows_of(shared.cold_servers[hybrid ? 1 : 0], shared.structures, setup, server,
+                              hybrid));
     cold.claims.push_back(claim_of(*rows, bus, hybrid));
   }
   return cold;
@@ -125,7 +126,8 @@ Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
   for (const bool hybrid : {false, true}) {
     ServerRunOptions with_thread = server;
     with_thread.orders.push_back(Ordering::Thread);
-    PERDURE_TRY(runs, rows_of(shared.servers[hybrid ? 1 : 0], setup, with_thread, hybrid));
+    PERDURE_TRY(runs, rows_of(shared.servers[hybrid ? 1 : 0], shared.structures, setup, with_thread,
+                              hybrid));
     const std::vector<ServerRow>& rows = *runs;
     auto& panel = chart.panels.emplace_back();
     panel.title = hybrid ? "hybrid" : "local";
@@ -163,7 +165,7 @@ Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
   return figure;
 }
 
-Result<Figure> simulate_figure_11(const FigureOptions& options) {
+Result<Figure> simulate_figure_11(const FigureOptions& options, SharedRuns& shared) {
   ServerRunOptions server = server_options(options);
   server.workloads = {workload::StructureKind::Hash};
   PERDURE_TRY(setup, read_server_setup(server));
@@ -194,7 +196,7 @@ Result<Figure> simulate_figure_11(const FigureOptions& options) {
       if (setup.device.geometry.rows % factor != 0) continue;
       ServerSetup here = scaled(setup, {factor, factor, 1});
       here.processor.cores = cores;
-      PERDURE_TRY(rows, simulate_servers(here, server));
+      PERDURE_TRY(rows, simulate_servers(here, server, shared.structures));
       const double epoch = rows[0].result.transactions_per_us();
       const double broi = rows[1].result.transactions_per_us();
       if (cores == 1) one_core = broi;

@@ -116,22 +116,32 @@ Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& opt
   return {};
 }
 
+const workload::Structure& BuiltStructures::of(StructureKind kind,
+                                               const ServerRunOptions& options) {
+  const std::uint64_t bytes = footprint_of(kind, options);
+  auto& structure = built_[{kind, bytes, options.partitions, options.seed}];
+  if (structure == nullptr) {
+    Random random(options.seed);
+    structure = workload::make_structure(
+        kind, {bytes, static_cast<std::uint32_t>(options.partitions)}, random);
+  }
+  return *structure;
+}
+
 Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
-                                                const ServerRunOptions& options) {
+                                                const ServerRunOptions& options,
+                                                BuiltStructures& structures) {
   PERDURE_TRY_VOID(check_servers(setup, options));
   std::vector<ServerRow> rows;
   StatusLine status;
   for (const StructureKind kind : options.workloads) {
     status.show(fmt::format("{}: building", workload::to_string(kind)));
-    Random random(options.seed);
-    const auto structure = workload::make_structure(
-        kind, {footprint_of(kind, options), static_cast<std::uint32_t>(options.partitions)},
-        random);
+    const workload::Structure& structure = structures.of(kind, options);
     for (const Ordering order : options.orders) {
       status.show(fmt::format("{}: {} ({} of {})", workload::to_string(kind),
                               memsys::to_string(order), rows.size() + 1,
                               options.workloads.size() * options.orders.size()));
-      PERDURE_TRY(result, simulate(setup, options, *structure, order));
+      PERDURE_TRY(result, simulate(setup, options, structure, order));
       rows.push_back({kind, order, result});
     }
   }

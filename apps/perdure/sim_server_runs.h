@@ -6,7 +6,11 @@
 #include "workload/transactions.h"
 
 #include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace perdure::app {
@@ -66,10 +70,22 @@ Result<ServerSetup> read_server_setup(const ServerRunOptions& options);
 /// Errors  InvalidArgument: it has too many partitions, or the device is too small for it.
 Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& options);
 
+/// Structures as they are before the first transaction, each built when it is first asked for:
+/// every run has a copy of its own.
+class BuiltStructures {
+ public:
+  const workload::Structure& of(workload::StructureKind kind, const ServerRunOptions& options);
+
+ private:
+  using Key = std::tuple<workload::StructureKind, std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::map<Key, std::unique_ptr<workload::Structure>> built_;
+};
+
 /// All workloads under all orders; says on the terminal how far it is.
 /// Errors  InvalidArgument: what does not fit, or a deadlock. ProtocolError: the law.
 Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
-                                                const ServerRunOptions& options);
+                                                const ServerRunOptions& options,
+                                                BuiltStructures& structures);
 
 /// Null: it was not run.
 const memsys::ServerResult* find_row(const std::vector<ServerRow>& rows,
