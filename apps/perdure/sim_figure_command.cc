@@ -140,7 +140,8 @@ Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandO
     page.paragraph("What decides: " + figure.decides);
     status.show(fmt::format("figure {}: what decides", figure.number));
     PERDURE_TRY(sensitivity, draw_sensitivity(figure.number, options, shared));
-    page.drawing(sensitivity, report::Origin::Simulated, "The same with other assumptions.");
+    page.drawing(sensitivity.svg, report::Origin::Simulated,
+                 "The same with other assumptions. " + sensitivity.title + ".");
   }
   return page.write(options.report);
 }

@@ -28,7 +28,7 @@ BarChart::Bar named_bar(double value, const std::string& name) {
 // --- seed paper 000 ----------------------------------------------------------------------------
 
 /// A message costs the responder's CPU; how much, the paper does not say.
-Result<std::string> draw_figure_2(const FigureOptions& options) {
+Result<Sensitivity> draw_figure_2(const FigureOptions& options) {
   Hardware hardware = default_hardware(Transport::InfiniBand);
   if (!options.files.hardware.empty()) {
     PERDURE_TRY(named, network_of(options.files.hardware));
@@ -52,13 +52,13 @@ Result<std::string> draw_figure_2(const FigureOptions& options) {
       group.bars.push_back(named_bar(claims[i].simulated, claims[i].what));
     }
   }
-  return to_svg(chart);
+  return Sensitivity{chart.title, to_svg(chart)};
 }
 
 // --- the network -------------------------------------------------------------------------------
 
 /// By another epoch's time s against the round trip R, and by the compute of a transaction.
-Result<std::string> draw_figure_4(const FigureOptions& options) {
+Result<Sensitivity> draw_figure_4(const FigureOptions& options) {
   PERDURE_TRY(setup, read_network_setup(options.files));
   setup.device.reset();
   sim::NetworkOptions run;
@@ -83,11 +83,11 @@ Result<std::string> draw_figure_4(const FigureOptions& options) {
       panel.groups.push_back({label, {named_bar(pair.gain(), name)}});
     }
   }
-  return to_svg(chart);
+  return Sensitivity{chart.title, to_svg(chart)};
 }
 
 /// By compute for each application, or by size for hashmap: with each persist point.
-Result<std::string> draw_figure_12_or_13(int number, const FigureOptions& options) {
+Result<Sensitivity> draw_figure_12_or_13(int number, const FigureOptions& options) {
   PERDURE_TRY(setup, read_network_setup(options.files));
   PERDURE_TRY(applications, applications_of(options.applications));
   BarChart chart;
@@ -123,7 +123,7 @@ Result<std::string> draw_figure_12_or_13(int number, const FigureOptions& option
       }
     }
   }
-  return to_svg(chart);
+  return Sensitivity{chart.title, to_svg(chart)};
 }
 
 // --- the server --------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ Result<std::vector<SharedRuns::Assumed>> gains_by_assumption(const FigureOptions
   return all;
 }
 
-Result<std::string> draw_figure_9_or_10(int number, const FigureOptions& options,
+Result<Sensitivity> draw_figure_9_or_10(int number, const FigureOptions& options,
                                         SharedRuns& shared) {
   const bool bus = number == 9;
   if (!shared.assumed_of_servers) {
@@ -201,11 +201,11 @@ Result<std::string> draw_figure_9_or_10(int number, const FigureOptions& options
       panel.groups.push_back({label, {named_bar(bus ? gain.bus : gain.operations, label)}});
     }
   }
-  return to_svg(chart);
+  return Sensitivity{chart.title, to_svg(chart)};
 }
 
 /// Sixteen cores, whose memory and queues may be larger: each by itself, and all together.
-Result<std::string> draw_figure_11(const FigureOptions& options, BuiltStructures& structures) {
+Result<Sensitivity> draw_figure_11(const FigureOptions& options, BuiltStructures& structures) {
   const ServerRunOptions server = short_run(options);
   PERDURE_TRY(setup, read_server_setup(server));
   setup.processor.cores = 16;
@@ -251,7 +251,7 @@ Result<std::string> draw_figure_11(const FigureOptions& options, BuiltStructures
       }
     }
   }
-  return to_svg(chart);
+  return Sensitivity{chart.title, to_svg(chart)};
 }
 
 }  // namespace
@@ -265,7 +265,7 @@ Result<void> check_sensitivity(int number, const FigureOptions& options) {
   return check_servers(setup, server);
 }
 
-Result<std::string> draw_sensitivity(int number, const FigureOptions& options, SharedRuns& shared) {
+Result<Sensitivity> draw_sensitivity(int number, const FigureOptions& options, SharedRuns& shared) {
   switch (number) {
     case 2: return draw_figure_2(options);
     case 4: return draw_figure_4(options);

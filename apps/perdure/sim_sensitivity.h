@@ -13,9 +13,14 @@ namespace perdure::app {
 /// Errors    of files; InvalidArgument: what does not fit.
 Result<void> check_sensitivity(int number, const FigureOptions& options);
 
-/// SVG. Runs on the server are short and small here: hash, 64 MiB unless options.server has less.
+struct Sensitivity {
+  std::string title;  // what was varied; a page does not show it unless it is told to
+  std::string svg;
+};
+
+/// Runs on the server are short and small here: hash, 64 MiB unless options.server has less.
 /// Requires  `number` is one of kFigures; `shared` is that of all figures with these options.
 /// Errors    of files, and of runs.
-Result<std::string> draw_sensitivity(int number, const FigureOptions& options, SharedRuns& shared);
+Result<Sensitivity> draw_sensitivity(int number, const FigureOptions& options, SharedRuns& shared);
 
 }  // namespace perdure::app

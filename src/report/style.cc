@@ -67,7 +67,8 @@ table { border-collapse: collapse; font-size: 14px; width: 100%; font-variant-nu
 th { text-align: left; font-weight: 600; border-bottom: 2px solid var(--rule); padding: 6px 10px 6px 0;
   vertical-align: bottom; }
 td { border-bottom: 1px solid var(--rule); padding: 5px 10px 5px 0; vertical-align: top; }
-th.n, td.n { text-align: right; white-space: nowrap; }
+th.n, td.n { text-align: right; } td.n { white-space: nowrap; }
+.n + :not(.n) { padding-left: 14px; }
 td:last-child, th:last-child { padding-right: 0; }
 details { margin: 12px 0; } summary { cursor: pointer; color: var(--c1); }
 .setup td:first-child { color: var(--quiet); white-space: nowrap; width: 1%; padding-right: 22px; }

@@ -525,6 +525,9 @@ TEST(Documents, OfTheSimulatedNetworkAreWhatTheirSchemasSay) {
   // Beside what the paper says: what decides, and a second drawing of that.
   EXPECT_NE(html.find("What decides: "), std::string::npos);
   EXPECT_NE(html.find("<svg", html.find("<svg") + 1), std::string::npos);
+  EXPECT_NE(html.find("<figcaption>The same with other assumptions. By what the server"),
+            std::string::npos)
+      << "what was varied is said in the page, not only to those who hear it read";
 
   // With banks, as a drawing; and the known unsafe strategy, which gets no number.
   log.insert(log.end(), banks.begin(), banks.end());
