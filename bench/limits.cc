@@ -9,6 +9,7 @@
 #include "bench/limits_open.h"
 #include "bench/limits_rpc.h"
 #include "bench/limits_traced.h"
+#include "bench/rpc_crowd.h"
 #include "bench/server_process.h"
 #include "control/service_types.h"
 #include "core/byte_text.h"
@@ -38,6 +39,9 @@ namespace {
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 constexpr std::size_t kManyInFlight = 64;
+constexpr std::size_t kFewClients = 16;
+constexpr std::size_t kManyClients = 1'000;
+constexpr std::uint64_t kCrowdCallsPerSample = 10;
 constexpr std::uint64_t kOpenTickets = 10'000;
 constexpr std::size_t kBandwidthWindow = 8;
 
@@ -119,6 +123,12 @@ class Limits {
         [&](Finding& f) { return rpc_window(f, RpcLevel::Applied); });
     ask("allocations per call", transport, [&](Finding& f) { return rpc_allocated(f); });
     ask("sleeps per call", transport, [&](Finding& f) { return rpc_sleeps(f); });
+    ask("system calls of ours per call, client", transport,
+        [&](Finding& f) { return rpc_system_calls(f); });
+    ask("1,000 connections: processor", transport, [&](Finding& f) { return crowd_processor(f); });
+    ask("1,000 connections: memory", transport, [&](Finding& f) { return crowd_memory(f); });
+    ask("1,000 connections: fairness", transport, [&](Finding& f) { return crowd_fairness(f); });
+    ask("1,000 connections: coming back", transport, [&](Finding& f) { return crowd_return(f); });
   }
 
   void ask_mirror(const std::string& transport) {
@@ -354,7 +364,7 @@ class Limits {
     return options;
   }
   Result<RpcServerUnderTest> start_rpc_server() {
-    return RpcServerUnderTest::start(fmt::format("{}/rpc-{}", directory_, ++pools_));
+    return RpcServerUnderTest::start({fmt::format("{}/rpc-{}", directory_, ++pools_)});
   }
 
   Result<void> rpc_latency(Finding& finding, RpcLevel level) {
@@ -641,6 +651,121 @@ class Limits {
     finding.met = finding.perdure.median() <= 0.05;
     finding.note = fmt::format(
         "to applied; the client slept {:.3f} times a call, the server {:.3f}", each(0), each(1));
+    return {};
+  }
+
+  Result<void> rpc_system_calls(Finding& finding) {
+    finding.unit = "calls";
+    finding.target = "0";
+    constexpr std::uint64_t kCalls = 200;
+    constexpr int kRunsMax = 5;  // as in calls()
+    PERDURE_TRY(server, start_rpc_server());
+    PERDURE_TRY(options, rpc_options(finding, server));
+    SyscallCount count;
+    for (int run = 0; run < kRunsMax && (run == 0 || count.ours() != 0); ++run) {
+      PERDURE_TRY(counted, count_calls(options, kCalls));
+      if (run == 0 || counted.ours() < count.ours()) count = std::move(counted);
+    }
+    finding.perdure.values.push_back(static_cast<double>(count.ours()) /
+                                     static_cast<double>(kCalls));
+    finding.met = count.ours() == 0;
+    finding.note = fmt::format(
+        "busy polling, traced, half to durable, half to applied; the provider makes {} in all",
+        count.total() - count.ours());
+    for (const auto& [name, number] : count.calls) {
+      if (!is_of_transport(name)) finding.note += fmt::format("; {}: {}", name, number);
+    }
+    return {};
+  }
+
+  struct Crowds {
+    std::vector<CrowdFindings> few;
+    std::vector<CrowdFindings> many;
+  };
+  /// Run once for all questions that want to know. Valid until the next call.
+  Result<const Crowds*> crowds_of(const std::string& fabric) {
+    if (const auto known = crowds_.find(fabric); known != crowds_.end()) return &known->second;
+    Crowds crowds;
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      for (const std::size_t clients : {kFewClients, kManyClients}) {
+        CrowdOptions options;
+        options.directory = fmt::format("{}/crowd-{}", directory_, ++pools_);
+        options.transport = fabric;
+        options.clients = clients;
+        options.calls = kCrowdCallsPerSample * options_.samples;
+        options.lose_server = clients == kManyClients;
+        PERDURE_TRY(found, run_crowd(options));
+        PERDURE_TRY_VOID(remove_calls(options.directory));
+        (clients == kFewClients ? crowds.few : crowds.many).push_back(found);
+      }
+    }
+    return &crowds_.emplace(fabric, std::move(crowds)).first->second;
+  }
+
+  Result<void> crowd_processor(Finding& finding) {
+    finding.unit = "us a call";
+    finding.target = "1,000 / 16 connections at most 1.25";
+    PERDURE_TRY(crowds, crowds_of(finding.fabric));
+    Series few;
+    Series rate;
+    for (std::size_t round = 0; round < crowds->many.size(); ++round) {
+      const CrowdFindings& many = crowds->many[round];
+      few.values.push_back(crowds->few[round].processor_us);
+      rate.values.push_back(many.calls_per_second);
+      finding.perdure.values.push_back(many.processor_us);
+      finding.ratio.values.push_back(many.processor_us / few.values.back());
+    }
+    finding.met = finding.ratio.median() <= 1.25;
+    finding.note = fmt::format(
+        "of the server; one client process, one thread, each connection with one call of 8 B in "
+        "flight, to applied; 16 connections: {:.1f} us; 1,000: {:.0f} calls/s",
+        few.median(), rate.median());
+    return {};
+  }
+
+  Result<void> crowd_memory(Finding& finding) {
+    finding.unit = "MiB";
+    finding.target = "below 1,024";
+    finding.note = "resident, beyond the pool's file";
+    PERDURE_TRY(crowds, crowds_of(finding.fabric));
+    for (const CrowdFindings& many : crowds->many) {
+      finding.perdure.values.push_back(static_cast<double>(many.server_bytes) /
+                                       static_cast<double>(kMebibyte));
+    }
+    finding.met = finding.perdure.high() < 1024;
+    return {};
+  }
+
+  Result<void> crowd_fairness(Finding& finding) {
+    finding.unit = "most calls of a client / fewest";
+    finding.target = "at most 2";
+    PERDURE_TRY(crowds, crowds_of(finding.fabric));
+    for (const CrowdFindings& many : crowds->many) {
+      finding.perdure.values.push_back(
+          static_cast<double>(many.calls_most) /
+          static_cast<double>(std::max<std::uint64_t>(many.calls_fewest, 1)));
+    }
+    finding.met = finding.perdure.high() <= 2;
+    finding.note = fmt::format("of {} calls in all", kCrowdCallsPerSample * options_.samples);
+    return {};
+  }
+
+  Result<void> crowd_return(Finding& finding) {
+    finding.unit = "s";
+    finding.target = "all served again, each call executed once";
+    PERDURE_TRY(crowds, crowds_of(finding.fabric));
+    Series away;
+    Series connects;
+    for (const CrowdFindings& many : crowds->many) {
+      away.values.push_back(many.away_s);
+      connects.values.push_back(static_cast<double>(many.connects_most));
+      finding.perdure.values.push_back(many.back_s);
+    }
+    finding.met = true;  // or there would be no answer
+    finding.note = fmt::format(
+        "from where the server, killed in traffic, serves again after {:.2f} s, until each client "
+        "was served; at most {:.0f} TCP connections begun in a second, by all of this host",
+        away.median(), connects.high());
     return {};
   }
 
@@ -1048,6 +1173,7 @@ class Limits {
   bool rnic_is_software_ = false;
   int pools_ = 0;
   std::vector<Finding> findings_;
+  std::map<std::string, Crowds> crowds_;    // by fabric
   std::map<std::string, StepCount> steps_;  // by fabric and method
   std::set<std::string> names_;             // of all questions
   bool names_only_ = false;                 // nothing is answered yet

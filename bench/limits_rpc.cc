@@ -11,6 +11,7 @@
 #include "rpc/client_store.h"
 #include "rpc/executor.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,11 +23,38 @@ namespace {
 constexpr Nanoseconds kServesWithin = std::chrono::seconds(20);
 constexpr std::chrono::milliseconds kCalledWithin{30'000};
 
+constexpr std::uint64_t kCounted = 4096;  // clients
+constexpr std::uint64_t kOutOfTurn = std::uint64_t{1} << 40;
+constexpr std::uint64_t kCrowdRing = 64 * 1024;
+
+/// What is executed again, or out of its turn, makes the count wrong for good: so no call makes up
+/// for another one.
+Result<std::size_t> count_call(const RpcCall& call, RpcTransaction& data, std::span<std::byte>) {
+  if (call.payload.size() != sizeof(std::uint64_t)) {
+    return Error{ErrorCode::InvalidArgument, "the payload is no number"};
+  }
+  const std::uint64_t at = 8 * load<std::uint64_t>(call.payload.data());
+  PERDURE_TRY(before, data.load<std::uint64_t>(at));
+  const std::uint64_t in_turn = before + 1 == call.sequence ? 1 : kOutOfTurn;
+  PERDURE_TRY_VOID(data.store(at, before + in_turn));
+  return std::size_t{0};
+}
+
+Result<std::size_t> all_counts(std::span<const std::byte>, const RpcData& data,
+                               std::span<std::byte> reply) {
+  const std::size_t bytes = std::min<std::size_t>(8 * kCounted, reply.size());
+  PERDURE_TRY_VOID(data.read(0, reply.first(bytes)));
+  return bytes;
+}
+
 RpcServerOptions server_options(const std::string& directory) {
   RpcServerOptions options;
   options.pool = directory + "/calls.pool";
   options.data_bytes = 1 << 20;
   options.clients_max = 64;
+  options.answer_bytes_max = 8 * kCounted;
+  options.handlers[kCrowdCall] = count_call;
+  options.queries[kCrowdCounts] = all_counts;
   options.replies = 128;
   options.declared = PersistenceDomain::Dmp;
   options.listen = "127.0.0.1:0";
@@ -46,8 +74,15 @@ RpcServerOptions server_options(const std::string& directory) {
 }
 
 /// The server's process, until it is killed.
-int serve(const std::string& directory) {
-  const auto server = RpcServer::open(server_options(directory));
+int serve(const RpcServerPlan& plan) {
+  const std::string& directory = plan.directory;
+  RpcServerOptions options = server_options(directory);
+  if (plan.clients > options.clients_max) {
+    options.clients_max = static_cast<std::uint32_t>(plan.clients);
+    options.ring_bytes = kCrowdRing;
+  }
+  options.listen = plan.listen;
+  const auto server = RpcServer::open(std::move(options));
   const std::string said = server.ok() ? server->address() : "error: " + server.error().message;
   if (!write_file(directory + "/said.part", said).ok()) return 1;
   std::error_code failed;
@@ -64,11 +99,13 @@ Result<std::unique_ptr<rpc::RpcPool>> open_calls(const std::string& directory) {
 
 }  // namespace
 
-Result<RpcServerUnderTest> RpcServerUnderTest::start(const std::string& directory) {
+Result<RpcServerUnderTest> RpcServerUnderTest::start(const RpcServerPlan& plan) {
+  const std::string& directory = plan.directory;
   std::error_code failed;
   std::filesystem::create_directories(directory, failed);
+  if (!failed) std::filesystem::remove(directory + "/said", failed);
   if (failed) return Error{ErrorCode::SystemError, directory + ": " + failed.message()};
-  PERDURE_TRY(process, test::ChildProcess::fork([&] { return serve(directory); }));
+  PERDURE_TRY(process, test::ChildProcess::fork([&] { return serve(plan); }));
   const Deadline until = Deadline::after(kServesWithin);
   std::string said;
   while ((said = read_text(directory + "/said")).empty()) {

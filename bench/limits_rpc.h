@@ -20,13 +20,24 @@ inline constexpr std::uint32_t kEmptyCall = 1;
 /// Replies with 8 bytes: how much the thread that executes it has allocated so far.
 inline constexpr std::uint32_t kCountingCall = 2;
 
-/// A server of calls of no effect. Its pool is declared as dmp, and calls are executed where they
-/// arrive.
+/// Of client number n, which is its payload: counts it in the pool.
+inline constexpr std::uint32_t kCrowdCall = 3;
+/// A query: how many calls of each number were executed, 8 bytes each.
+inline constexpr std::uint32_t kCrowdCounts = 4;
+
+struct RpcServerPlan {
+  std::string directory;  // of its files; made
+  std::size_t clients = 64;
+  std::string listen = "127.0.0.1:0";
+};
+
+/// A server of calls of no effect, but for kCrowdCall. Its pool is declared as dmp, and calls are
+/// executed where they arrive.
 class RpcServerUnderTest {
  public:
-  /// In a process of its own, its files in `directory`, which it makes.
+  /// In a process of its own. Goes on with the pool if there is one.
   /// Errors: those of RpcServer::open, TimedOut, SystemError. Requires no threads in this process.
-  static Result<RpcServerUnderTest> start(const std::string& directory);
+  static Result<RpcServerUnderTest> start(const RpcServerPlan& plan);
 
   const std::string& address() const { return address_; }
   pid_t pid() const { return process_.pid(); }

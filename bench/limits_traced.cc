@@ -11,10 +11,24 @@ namespace {
 
 using Appends = std::function<Result<void>(LogUnderTest&)>;
 
+using Count = std::function<Result<void>(ChildTrace&)>;
+
+/// Runs `work` in a process of its own; from where that has said a word, `count` looks.
+Result<nlohmann::json> watched(const ChildWork& work, const Count& count) {
+  const ParentWork trace = [&](const ChildTask& task) -> Result<void> {
+    PERDURE_TRY_VOID(await_word(task.from_child));
+    const SharedProcessor shared(task.pid);
+    PERDURE_TRY(attached, ChildTrace::attach(task.pid));
+    PERDURE_TRY_VOID(tell(task.to_child));
+    return count(attached);
+  };
+  return run_in_child(work, trace);
+}
+
 /// Runs `appends` in a process of its own that is traced from a moment on. Returns the method that
 /// they used.
 Result<std::string> traced(LogUnderTestOptions options, const Appends& appends,
-                           const std::function<Result<void>(ChildTrace&)>& count) {
+                           const Count& count) {
   options.log.spin = kTracedSpin;
   const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
     PERDURE_TRY(log, LogUnderTest::open(options));
@@ -27,14 +41,7 @@ Result<std::string> traced(LogUnderTestOptions options, const Appends& appends,
     PERDURE_TRY_VOID(std::move(appended));
     return nlohmann::json(log.log().status().replicas.front().small_method);
   };
-  const ParentWork trace = [&](const ChildTask& task) -> Result<void> {
-    PERDURE_TRY_VOID(await_word(task.from_child));
-    const SharedProcessor shared(task.pid);
-    PERDURE_TRY(attached, ChildTrace::attach(task.pid));
-    PERDURE_TRY_VOID(tell(task.to_child));
-    return count(attached);
-  };
-  PERDURE_TRY(found, run_in_child(child, trace));
+  PERDURE_TRY(found, watched(child, count));
   return found.get<std::string>();
 }
 
@@ -48,6 +55,30 @@ Result<SyscallCount> count_calls(LogUnderTestOptions options, std::uint64_t appe
     return {};
   };
   PERDURE_TRY_VOID(traced(std::move(options), append, [&](ChildTrace& trace) -> Result<void> {
+    PERDURE_TRY(counted, trace.count_calls());
+    count = std::move(counted);
+    return {};
+  }));
+  return count;
+}
+
+Result<SyscallCount> count_calls(RpcUnderTestOptions options, std::uint64_t calls) {
+  options.client.spin = kTracedSpin;
+  const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
+    PERDURE_TRY(client, RpcUnderTest::open(options));
+    PERDURE_TRY_VOID(client.only_call(1'000, RpcLevel::Applied));
+    PERDURE_TRY_VOID(tell(pipes.to_parent));
+    PERDURE_TRY_VOID(await_word(pipes.from_parent));
+    PERDURE_TRY_VOID(client.only_call(20, RpcLevel::Applied));
+    mark_begin();
+    auto called = client.only_call(calls / 2, RpcLevel::Durable);
+    if (called.ok()) called = client.only_call(calls - calls / 2, RpcLevel::Applied);
+    mark_end();
+    PERDURE_TRY_VOID(std::move(called));
+    return nlohmann::json(0);
+  };
+  SyscallCount count;
+  PERDURE_TRY_VOID(watched(child, [&](ChildTrace& trace) -> Result<void> {
     PERDURE_TRY(counted, trace.count_calls());
     count = std::move(counted);
     return {};
