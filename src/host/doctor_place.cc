@@ -184,13 +184,19 @@ void find_withdrawn(const InspectedHost& inspected, Check& check) {
     if (pool.is_unseen || *pool.relied_on <= medium.found) continue;
     const std::string_view once = to_string(*pool.relied_on);
     check.evidence.push_back(fmt::format("pool {}: served as domain = \"{}\"", pool.name, once));
+    const bool served = pool.holder && pool.holder->state == pmem::PoolHolder::State::Held;
     check.find(
-        Verdict::Problem,
-        fmt::format("pool {} was served as {}, which nobody declares now: it is {} as far as it "
-                    "shows, and what was acknowledged in it was for {}",
-                    pool.name, once, to_string(medium.found), once),
-        "if that still keeps this memory, say so in [profile] or [profile.pool.NAME]; else move "
-        "the pool to what survives",
+        served ? Verdict::NotKnown : Verdict::Problem,
+        fmt::format(
+            "pool {} was opened as {} last, which the configuration does not say{}: as far "
+            "as it shows from here it lies on {}, and what was acknowledged in it was for "
+            "{}",
+            pool.name, once,
+            served ? fmt::format(", though {}, which has it, may have been told", pool.holder->who)
+                   : std::string(),
+            to_string(medium.found), once),
+        "if that still keeps this memory, say so in [profile] or [profile.pool.NAME]; if it lies "
+        "on more than shows, ask from where perdured runs; else move the pool to what survives",
         {"perdure pool describe --pool " + pool.name, "perdure probe " + inspected.place.path});
   }
 }

@@ -85,7 +85,7 @@ std::string with_what_was_relied_on(std::string evidence, std::optional<Persiste
                                     PersistenceDomain now) {
   if (!once || *once <= now) return evidence;
   return fmt::format(
-      "{}; what is in it was acknowledged by domain {}, which is not declared now: "
+      "{}; what is in it relies on domain {}, which is not declared now: "
       "what nobody vouches for today does not count",
       evidence, to_string(*once));
 }
@@ -304,7 +304,7 @@ Result<std::unique_ptr<Pool>> Pool::format_at(Held held, const PoolOptions& opti
   PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, PoolPage{}));
   PERDURE_TRY_VOID(pool->write_page(0, PoolPage{}));
   PoolState state;
-  if (!pool->path_.empty()) state.relied_on = pool->region().domain();
+  if (!pool->path_.empty()) state.opened_by = state.relied_on = pool->region().domain();
   PERDURE_TRY_VOID(pool->write_state(std::move(state)));
   PERDURE_TRY_VOID(pool->write_page(0, encode_header(pool->header_)));
   PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, encode_header(pool->header_)));
@@ -333,11 +333,24 @@ Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path, std::
                        left.settled == PersistenceDomain::Dmp && left.settled_place == place;
   PERDURE_TRY_VOID(pool->repair_headers());
   PoolState now = without_marks(left);
-  if (options != nullptr)
-    now.relied_on = std::max(pool->relied_on(), std::optional(pool->region().domain()));
+  if (options != nullptr) PERDURE_TRY_VOID(pool->take_up(now));
   if (!slots->both_equal || !slots->spare_equal || now != left)
     PERDURE_TRY_VOID(pool->write_state(std::move(now)));
   return pool;
+}
+
+// What was left by another domain may be visible and not durable, its header and state among it,
+// and whoever opens a pool relies on all that he finds.
+Result<void> Pool::take_up(PoolState& state) {
+  const PersistenceDomain now = region_->domain();
+  if (state.opened_by != now) {
+    const Range all{0, region_->bytes().size()};
+    region_->dirty_pages(all);
+    PERDURE_TRY_VOID(region_->flush(all.at, all.length));
+  }
+  state.opened_by = now;
+  if (now != PersistenceDomain::None || !relied_on()) state.relied_on = now;
+  return {};
 }
 
 std::optional<PersistenceDomain> Pool::relied_on() const {
@@ -347,14 +360,15 @@ std::optional<PersistenceDomain> Pool::relied_on() const {
 Result<void> Pool::require_declared() const {
   const auto once = relied_on();
   const PersistenceDomain now = region_->domain();
-  if (declared_ || !once || *once <= now) return {};
+  if (declared_ || now != PersistenceDomain::None || !once || *once == now) return {};
   return at_path(
-      path_, Error{ErrorCode::Unsupported,
-                   fmt::format("what is in it was acknowledged by domain {0}, and nothing is "
-                               "declared now, so that only {1} is known of where it lies: what was "
-                               "durable could be undone by a recovery that flushes less. Declare "
-                               "{0} if that still holds, else {1}",
-                               to_string(*once), to_string(now))});
+      path_,
+      Error{ErrorCode::Unsupported,
+            fmt::format("what is in it relies on domain {0}, and nothing is declared now, so "
+                        "that nothing is known to last where it lies: what was durable "
+                        "could be undone by a recovery that flushes nothing. Declare {0} if "
+                        "that still holds, else {1}",
+                        to_string(*once), to_string(now))});
 }
 
 // One of the two is whole: it was just read. It is copied as it is, whatever else may be in it. A
@@ -415,6 +429,7 @@ Result<void> Pool::set_state(const PoolState& state) {
                  fmt::format("{}: epoch {} is over, epoch {} of {} is now", path_,
                              state.epoch.value, epoch().value, slot_.state.holder)};
   PoolState next = without_marks(state);
+  next.opened_by = slot_.state.opened_by;
   next.relied_on = slot_.state.relied_on;
   return write_state(std::move(next));
 }
@@ -425,9 +440,6 @@ Result<void> Pool::close(Contents contents) {
   if (contents == Contents::Settled) {
     state.settled = region_->domain();
     state.settled_place = place_;
-    // From now on no more is needed, where a flush does something.
-    if (state.relied_on && state.settled != PersistenceDomain::None)
-      state.relied_on = state.settled;
   }
   return write_state(std::move(state));
 }

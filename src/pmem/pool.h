@@ -98,7 +98,9 @@ class Pool {
   ///
   /// Durability  the newest state that was ever acknowledged is read, and all copies of it and of
   ///             the header are whole again on return. The clean-shutdown mark is durably taken
-  ///             away.
+  ///             away. Where it was last opened by another domain, or by which is not known, all
+  ///             that is visible of it is durable by today's on return.
+  /// Cost        then a flush of the whole pool: up to minutes for a terabyte in cache lines.
   /// Errors  NotFound, PermissionDenied, Busy (names the holder, also one that was killed and has
   ///         not ended yet; of a device one in another container, too: see OwnerLease).
   ///         InvalidArgument: not a pool. VersionMismatch. Corrupt: truncated, another size, or
@@ -202,9 +204,9 @@ class Pool {
   /// Afterwards only destruction, or set_state, which takes the mark away again.
   Result<void> close(Contents contents = Contents::NotKnown);
 
-  /// Whether it may be recovered: unless a domain is declared today, it has to lie in one that is
-  /// no less than what was relied on (PoolState::relied_on). Else messages and calls that were
-  /// durable would be written to their places, and counted as done, by a flush that is weaker.
+  /// Whether it may be recovered: where nothing is known to last, and something was relied on
+  /// (PoolState::relied_on), that has to be declared. Else messages and calls that were durable
+  /// would be written to their places, and counted as done, by flushes that do nothing.
   /// Errors  Unsupported.
   Result<void> require_declared() const;
 
@@ -233,6 +235,7 @@ class Pool {
   static Result<std::unique_ptr<Pool>> create_on_device(const std::string& path,
                                                         const PoolOptions& options);
   std::optional<PersistenceDomain> relied_on() const;
+  Result<void> take_up(PoolState& state);
   std::span<std::byte> owner_page();
   void own(std::uint64_t place);
   Result<void> write_page(std::uint64_t at, const PoolPage& page);

@@ -28,6 +28,7 @@ inline PoolState state_of(std::uint32_t epoch, const std::string& holder) {
 
 /// What set_state() was given of it.
 inline PoolState as_given(PoolState state) {
+  state.opened_by.reset();
   state.relied_on.reset();
   return state;
 }

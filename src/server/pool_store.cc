@@ -86,6 +86,12 @@ Result<std::unique_ptr<pmem::Pool>> PoolDirectory::open(const std::string& name,
   pmem::OpenOptions options;
   options.declared = settings.declared;
   options.take_over_lease = settings.take_over_lease;
+  // Before it is opened: what is refused has the marks of its close still. See ServedPool::adopt.
+  const auto info = pmem::Pool::inspect(file_of(name));
+  if (info.ok()) {
+    const auto queue = persistent_queue_of(info->state);
+    options.must_be_declared = queue.ok() && queue->depth != 0;
+  }
   return pmem::Pool::open(file_of(name), options);
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "server/pool_store.h"
 #include "testing/temporary_directory.h"
 
 namespace perdure::server {
@@ -141,6 +142,25 @@ TEST(ServedPoolWithItsBuffers, HasToBeServedAsItWas) {
   EXPECT_TRUE(adopted(path, std::nullopt).ok());
   EXPECT_TRUE(adopted(path, PersistenceDomain::Wsp).ok());
   EXPECT_EQ(adopted(path, std::nullopt).code(), ErrorCode::Unsupported);
+}
+
+// Who is refused leaves it as it was closed.
+TEST(ServedPoolWithItsBuffers, IsRefusedBeforeItIsOpened) {
+  const test::TestDirectory directory{"/dev/shm"};
+  PoolDirectory store(directory.path());
+  PoolSettings settings;
+  settings.declared = PersistenceDomain::Wsp;
+  settings.receive_buffers = ReceiveBuffers::Pm;
+  const persist::ReceiveQueue queue{32, 2048};
+  {
+    auto made = store.create({"a", 1 << 20}, settings, queue);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const auto served = ServedPool::adopt(std::move(*made), settings, queue);
+    ASSERT_TRUE(served.ok()) << served.error().message;
+    ASSERT_TRUE((*served)->close([] { return false; }).ok());
+  }
+  EXPECT_EQ(store.open("a", {}).code(), ErrorCode::Unsupported);
+  EXPECT_TRUE(store.open("a", settings).value()->was_shut_down());
 }
 
 // A quarter of a terabyte behind a page cache is granted after as many syncs as two gibibytes.

@@ -127,13 +127,15 @@ TEST(DeclaredDomain, APoolOutlivesNoDeclaration) {
   PoolThere battery{"orders", std::nullopt, "", false};
   battery.relied_on = Wsp;
   const auto memory = [&] { return on(MediumKind::Dram, None, "tmpfs").pool(battery); };
-  expect(check, memory(), Problem, "pool orders was served as wsp");
-  expect(check, memory().config(""), Problem, "which nobody declares now");
+  expect(check, memory(), Problem, "pool orders was opened as wsp");
+  expect(check, memory().config(""), Problem, "which the configuration does not say");
   expect(check, memory().config("[profile.pool.other]\ndomain = \"wsp\"\n"), Problem, "orders");
   // Repeated, for all or for this one; or no more than the evidence.
   expect(check, memory().config("[profile]\ndomain = \"wsp\"\n"), Advice,
          "no file of this machine");
   expect(check, memory().config("[profile.pool.orders]\ndomain = \"wsp\"\n"), Advice, "no file");
+  battery.holder = pmem::PoolHolder{pmem::PoolHolder::State::Held, "process 7"};
+  expect(check, memory(), NotKnown, "though process 7, which has it, may have been told");
   PoolThere on_disk{"orders", std::nullopt, "", false};
   on_disk.relied_on = Page;
   expect(check, Machine().pool(on_disk), NotApplicable, "never detected");
@@ -182,8 +184,7 @@ TEST(DeclaredDomain, OfAPoolIsComparedWithWhatItLiesOn) {
   expect(check, two.pool({"here", std::nullopt, "", false}).config(kOfAll), Problem, "page cache");
   expect(check, with_link(MediumKind::Dram, None, "tmpfs").config("[profile]\ndomain = \"page\"\n"),
          Problem, "pool tp");
-  expect(check, with_link(MediumKind::Dram, None, "tmpfs", Wsp), Problem,
-         "it is none as far as it shows");
+  expect(check, with_link(MediumKind::Dram, None, "tmpfs", Wsp), Problem, "it lies on none");
 }
 
 // The domains of the pools count in all checks.
