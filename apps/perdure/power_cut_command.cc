@@ -51,9 +51,12 @@ std::string armed_text(const client::PowerCutRun& run, const CertifyCommand& com
   std::string text =
       fmt::format("{} acknowledged as durable by {}, and {} in flight\n",
                   counted(run.acknowledged, "update"), run.methods, run.begun - run.acknowledged);
-  if (run.noticed_ns) {
-    text += fmt::format("the peer's loss showed {:.3f} s after its last answer: {} (measured)\n",
-                        static_cast<double>(*run.noticed_ns) / 1e9, run.lost_reason);
+  if (run.gone) {
+    text +=
+        run.noticed_ns
+            ? fmt::format("the peer's loss showed {:.3f} s after its last answer: {} (measured)\n",
+                          static_cast<double>(*run.noticed_ns) / 1e9, run.lost_reason)
+            : "the peer is silent: " + run.lost_reason + "\n";
     if (!run.watched)
       text +=
           "it has not answered since: a check will find what is lost, and can not prove a cut\n";
@@ -99,10 +102,12 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
   options.seed = random_secret();
   count_signals();
   options.stop = [] { return signals_received() > 0; };
-  options.boot_now = [&command] {
+  options.boot_now = [&command]() -> std::optional<client::PeerStart> {
     const Deadline soon = Deadline::after(std::chrono::seconds(1));
+    const auto asked_s = control::kernel_up_s();
     const auto there = client::HttpPeer::probe(command.peer, soon);
-    return there.ok() ? there->host : std::string();
+    if (!there.ok()) return std::nullopt;
+    return client::peer_start(*there, asked_s);
   };
   bool begun = false;
   bool gone = false;
@@ -116,7 +121,7 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
           command.peer));
     }
     begun = true;
-    if (run.noticed_ns && run.ended && !gone) {
+    if (run.gone && run.ended && !gone) {
       gone = true;
       line.clear();
       print_warning(fmt::format(

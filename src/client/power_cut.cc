@@ -19,6 +19,7 @@
 namespace perdure::client {
 namespace {
 
+constexpr std::string_view kNoBootId = "unknown";  // what host_identity() is then
 constexpr std::uint64_t kWordBytes = sizeof(std::uint64_t);
 constexpr Nanoseconds kSaveEvery = std::chrono::milliseconds(200);
 constexpr Nanoseconds kSlice = std::chrono::milliseconds(1);
@@ -81,9 +82,10 @@ class Arming {
       PERDURE_TRY_VOID(options_.save(run_));
     }
     await_the_rest();
+    note_loss();
     run_.ended = true;
     PERDURE_TRY_VOID(options_.save(run_));
-    if (!run_.noticed_ns || !options_.boot_now) return run_;
+    if (!run_.gone || !options_.boot_now) return run_;
     watch_until_it_is_back();
     PERDURE_TRY_VOID(options_.save(run_));
     return run_;
@@ -175,7 +177,17 @@ class Arming {
       run_.acknowledged = acknowledged;
       last_answer_ = options_.clock->now();
     }
-    if (session_.up()) return;
+    note_loss();
+  }
+
+  /// Once. Silence is no loss that was noticed, and may be one all the same.
+  void note_loss() {
+    if (run_.gone || (session_.up() && (!rest_awaited_ || session_.idle()))) return;
+    run_.gone = true;
+    if (session_.up()) {
+      run_.lost_reason = "it did not answer any more";
+      return;
+    }
     run_.noticed_ns = static_cast<std::uint64_t>((options_.clock->now() - last_answer_).count());
     run_.lost_reason = session_.down_reason() ? session_.down_reason()->message : "nobody knows";
   }
@@ -185,13 +197,14 @@ class Arming {
   void watch_until_it_is_back() {
     const Deadline patience(*options_.clock, options_.watch_for);
     while (!patience.passed() && !options_.stop()) {
-      const std::string boot = options_.boot_now();
-      if (boot.empty()) {
+      const auto now = options_.boot_now();
+      if (!now) {
         fabric::wait_any({}, kLookEvery);
         continue;
       }
-      run_.watched = boot != run_.start.boot;
+      run_.watched = not_started_anew(run_.start, *now).empty();
       if (run_.watched) return;
+      run_.gone = false;
       run_.noticed_ns.reset();
       run_.lost_reason = "the session ended, and the machine is there: " + run_.lost_reason;
       return;
@@ -206,6 +219,7 @@ class Arming {
       if (endpoint != nullptr) fabric::wait_any(std::span(&endpoint, 1), kSlice);
       take_answers();
     }
+    rest_awaited_ = true;
   }
 
   const PowerCutOptions& options_;
@@ -214,6 +228,7 @@ class Arming {
   DurableSession session_;  // has the peer, and that the device
   PowerCutRun run_;
   Nanoseconds last_answer_{0};
+  bool rest_awaited_ = false;
 };
 
 /// What one slot has, and should have.
@@ -305,7 +320,9 @@ std::string not_cut_while_writing(const PowerCutRun& run, const PowerCutOptions&
                                   const control::PoolDescription& pool) {
   if (std::string not_anew = not_started_anew(run.start, options.start); !not_anew.empty())
     return not_anew;
-  if (!run.noticed_ns)
+  if (!run.ended)
+    return "the run that wrote was cut off itself, so until when it wrote is not known";
+  if (!run.gone)
     return "it did not go away while it was written: arm again, and cut its power meanwhile";
   if (!run.watched)
     return "nobody was there from its loss until it answered again, so it may have lost its power "
@@ -379,7 +396,8 @@ std::string not_started_anew(const PeerStart& before, const PeerStart& now) {
   // A kernel that was running before is up for as much longer as passed here, or more: asking takes
   // time. Two clocks that are steered differ by less than a thousandth (adjtimex(2): 500 ppm each).
   constexpr std::uint64_t kAskingS = 10;
-  if (before.boot == now.boot)
+  // Where that can not be read, the word for it is the same everywhere.
+  if (before.boot == now.boot && before.boot != kNoBootId)
     return "its kernel has not been started anew since (the same boot id)";
   if (!before.up_s || !now.up_s) return "it was not said for how long its kernel has been running";
   if (*now.up_s < *before.up_s) return "";
@@ -410,7 +428,7 @@ Result<Certificate> check_power_cut(Peer& peer, PowerCutRun& run, const PowerCut
   PERDURE_TRY(losses, look_at_all(*bytes, run));
   Certificate certificate{pool, peer.device().describe(), {}};
   certificate.checks.push_back(judge(run, losses, options, pool));
-  const bool restarted = not_started_anew(run.start, options.start).empty();
+  const bool restarted = run.watched && not_started_anew(run.start, options.start).empty();
   certificate.checks.push_back(
       dead_peer_time(pool.profile.transport, default_endpoints(), run.noticed_ns, restarted));
   run.checked = true;

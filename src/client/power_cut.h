@@ -74,7 +74,9 @@ struct PowerCutRun {
   /// From the last answer of the peer until its loss was noticed, if it was.
   std::optional<std::uint64_t> noticed_ns;
   std::string lost_reason;
-  /// From the loss until a newer start of its kernel answered somebody asked, and no older one did.
+  /// The peer went away, or was silent, while it was written to.
+  bool gone = false;
+  /// From then until a newer start of its kernel answered somebody asked, and no older one did.
   bool watched = false;
   bool checked = false;            // check() has gone through it
   bool counted = false;            // as one of those that follow
@@ -102,10 +104,10 @@ struct PowerCutOptions {
   /// the run.
   std::function<Result<void>(const PowerCutRun&)> save;
   std::function<bool()> stop;  // whether to end; asked often
-  /// Which start of the peer's kernel answers just now; empty: nobody does. It may take a second.
+  /// Which start of the peer's kernel answers just now; nothing: nobody does. It may take a second.
   /// Asked once the session has ended, until somebody answers: a daemon that is started anew lost
   /// no power, and no machine has whose link broke. Nothing: nobody is asked, and nothing proved.
-  std::function<std::string()> boot_now;
+  std::function<std::optional<PeerStart>()> boot_now;
   Nanoseconds watch_for = std::chrono::hours(1);  // at most, until it answers
 };
 

@@ -29,6 +29,7 @@ std::string write_state(const PowerCutRun& run) {
                               {"begun", run.begun},
                               {"ended", run.ended},
                               {"lost_reason", run.lost_reason},
+                              {"gone", run.gone},
                               {"watched", run.watched},
                               {"checked", run.checked},
                               {"counted", run.counted},
@@ -60,6 +61,7 @@ Result<PowerCutRun> read_state(std::string_view text) {
   run.begun = fields.number("begun", kAny);
   run.ended = fields.flag("ended");
   run.lost_reason = fields.text("lost_reason", kTextMax);
+  run.gone = fields.has("gone") ? fields.flag("gone") : fields.has("noticed_ns");
   run.watched = fields.has("watched") && fields.flag("watched");
   run.checked = fields.flag("checked");
   run.counted = fields.has("counted") && fields.flag("counted");

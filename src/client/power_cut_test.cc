@@ -36,7 +36,7 @@ class PowerCut {
     options_.pool = kCutPool;
     options_.start = {"first", 5000, "here", 100};
     options_.clock = &world_.clock();
-    options_.boot_now = [] { return "second"; };
+    options_.boot_now = [] { return PeerStart{"second", 20, "here", 400}; };
     options_.save = [this](const PowerCutRun& run) -> Result<void> {
       saved_.push_back(run);
       return {};
@@ -270,7 +270,7 @@ TEST(PowerCut, ALossAfterWhichNobodyWatchedProvesNothing) {
     if (somebody_asks) {
       cut.options().boot_now = [&] {
         ++asked;
-        return std::string();
+        return std::optional<PeerStart>();
       };
     }
     cut.options().watch_for = std::chrono::milliseconds(5);
@@ -289,16 +289,35 @@ TEST(PowerCut, ALossAfterWhichNobodyWatchedProvesNothing) {
 // The daemon is killed and comes back; the power is cut when all has been written back by itself.
 TEST(PowerCut, ASessionThatEndsWhileTheMachineIsThereProvesNothing) {
   PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
-  for (const std::string there : {"first", "second"}) {
+  const PeerStart same{"first", 5010, "here", 110};
+  const PeerStart container{"second", 5010, "here", 110};  // started anew, on the kernel of before
+  const PeerStart cut_off{"second", 20, "here", 400};
+  for (const PeerStart& there : {same, container, cut_off}) {
     cut.options().start = {"first", 5000, "here", 100};
     cut.options().boot_now = [there] { return there; };
     PowerCutRun run = cut.cut();
-    EXPECT_EQ(run.noticed_ns.has_value(), there == "second");
+    const bool was_cut = there == cut_off;
+    EXPECT_EQ(run.gone, was_cut);
+    EXPECT_EQ(run.watched, was_cut);
+    EXPECT_EQ(run.noticed_ns.has_value(), was_cut);
     EXPECT_NE(run.lost_reason, "");
-    const CertifyCheck check = cut.check(run);
-    EXPECT_EQ(check.proof, there == "second" ? Proof::Held : Proof::NotProved) << check.finding;
+    const CertifyCheck check = cut.check(run);  // after a power cut, of later
+    EXPECT_EQ(check.proof, was_cut ? Proof::Held : Proof::NotProved) << check.finding;
     cut.options().seed++;
   }
+}
+
+// Where the boot's id can not be read, it is the same word for each.
+TEST(PowerCut, APeerWhoseBootHasNoIdIsToldByItsAge) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  cut.options().start = {"unknown", 5000, "here", 100};
+  cut.options().boot_now = [] { return PeerStart{"unknown", 20, "here", 400}; };
+  PowerCutRun run = cut.cut();
+  EXPECT_TRUE(run.watched);
+  cut.options().start = {"unknown", 5300, "here", 400};
+  EXPECT_EQ(cut.check(run).proof, Proof::NotProved);
+  cut.options().start = {"unknown", 20, "here", 400};
+  EXPECT_EQ(cut.check(run).proof, Proof::Held);
 }
 
 // It is asked from elsewhere first, and from the machine that armed afterwards.
@@ -386,6 +405,7 @@ TEST(PowerCutState, ComesBackAsItWasAndNothingElseDoes) {
   run.pool = kCutPool;
   run.uuid = "uuid";
   run.start = {"boot", 1'700'000, "here", 12};
+  run.gone = true;
   run.watched = true;
   run.epoch = 9;
   run.seed = ~std::uint64_t{0};

@@ -112,6 +112,24 @@ TEST_F(PowerCutCommand, ADaemonThatComesBackLostNoPower) {
   EXPECT_TRUE(contains(state().at("lost_reason"), "the machine is there")) << state();
 }
 
+// Nobody has noticed yet that it has gone, and who ends the wait must not say that it is there.
+TEST_F(PowerCutCommand, APeerThatIsSilentWhenItIsEndedIsNotThere) {
+  CommandProcess arming(phase("arm", "tcp"));
+  const Deadline patience = Deadline::after(std::chrono::seconds{60});
+  while (!patience.passed() && !(state().is_object() && state().at("acknowledged") > 1000)) {
+    ASSERT_TRUE(arming.running()) << arming.wait().err;
+    (void)::poll(nullptr, 0, 20);
+  }
+  cluster_.pause(0);
+  arming.send(SIGINT);
+  const Outcome outcome = arming.wait();
+  EXPECT_TRUE(contains(outcome.out, "the peer is silent")) << outcome.out;
+  EXPECT_FALSE(contains(outcome.out, "still there")) << outcome.out;
+  EXPECT_EQ(state().at("gone"), true);
+  EXPECT_FALSE(state().contains("noticed_ns"));
+  cluster_.kill(0);
+}
+
 TEST_F(PowerCutCommand, WhatItKeepsIsWhatItsSchemaSays) {
   auto brief = phase("arm", "shm");
   brief.insert(brief.end(), {"--write-for-s", "1", "--primary", "send"});
