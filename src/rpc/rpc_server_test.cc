@@ -13,6 +13,7 @@
 
 #include "control/http_client.h"
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "core/try.h"
 #include "pmem/pool.h"
 #include "rpc/executor.h"
@@ -149,6 +150,57 @@ TEST_F(RpcServerTest, WhoComesIsLetInBesideSlowHandlers) {
   EXPECT_EQ(server_->retry("one", 1).code(), ErrorCode::InvalidArgument);
   over = true;
   for (std::thread& each : threads) each.join();
+}
+
+// A client's handler does not return, in the server's thread or in its session's. Expect: another
+// client's calls become durable, the status answers and shows what waits; they are executed when
+// the handler comes back after all.
+TEST_F(RpcServerTest, AHandlerThatDoesNotReturnHoldsNobodysDurableCallsUp) {
+  for (const bool quick : {false, true}) {
+    std::atomic<bool> entered{false};
+    std::atomic<bool> let_go{false};
+    change_ = [&, quick](RpcServerOptions& options) {
+      options.pool = directory_.file(quick ? "quick.pool" : "slow.pool");
+      options.quick_handlers = quick;
+      options.handlers[kSwap] = [&](const RpcCall&, RpcTransaction&,
+                                    std::span<std::byte>) -> Result<std::size_t> {
+        entered.store(true);
+        // tidy-allow(sleep): a handler that is stuck.
+        while (!let_go.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return std::size_t{0};
+      };
+    };
+    start();
+    ASSERT_FALSE(HasFatalFailure());
+    RpcClient one = open("one", Transport::Tcp);
+    RpcClient two = open("two", Transport::Tcp);
+    EXPECT_TRUE(one.call(kSwap, {}).ok());
+    const Deadline end = Deadline::after(std::chrono::seconds(30));
+    while (!entered.load() && !end.passed()) (void)one.poll();
+    EXPECT_TRUE(entered.load());
+    const std::uint64_t amount = 7;
+    RpcHandle last;
+    for (int i = 0; i < 5; ++i) {
+      const auto call = two.call(kAdd, std::as_bytes(std::span(&amount, 1)));
+      EXPECT_TRUE(call.ok()) << call.error().message;
+      if (!call.ok()) break;
+      last = *call;
+      const auto durable = two.wait(last, RpcLevel::Durable, std::chrono::seconds(5));
+      EXPECT_TRUE(durable.ok()) << durable.error().message;
+    }
+    EXPECT_EQ(two.wait(last, RpcLevel::Applied, std::chrono::milliseconds(20)).code(),
+              ErrorCode::TimedOut);
+    const RpcServerStatus status = server_->status();
+    EXPECT_EQ(status.clients.size(), 2u);
+    for (const RpcClientPlace& each : status.clients) {
+      EXPECT_EQ(each.applied, 0u) << each.name;
+      EXPECT_EQ(each.waiting, each.name == "one" ? 1u : 5u) << each.name;
+    }
+    let_go.store(true);
+    EXPECT_TRUE(two.wait(last, RpcLevel::Applied).ok());
+    EXPECT_EQ(total(two), 5 * amount);
+    server_.reset();
+  }
 }
 
 TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
