@@ -172,7 +172,7 @@ void find_unread_header(const PoolThere& pool, Check& check) {
              "see pool-header", {"perdure pool list"});
 }
 
-/// Pools that were served as more than anybody vouches for today: see pmem::Pool::require_declared.
+/// Pools of which more was relied on than anybody vouches for today: see PoolState::relied_on.
 void find_withdrawn(const InspectedHost& inspected, Check& check) {
   for (const PoolThere& pool : inspected.place.pools) {
     if (!pool.unreadable.empty()) {
@@ -188,7 +188,7 @@ void find_withdrawn(const InspectedHost& inspected, Check& check) {
     check.find(
         served ? Verdict::NotKnown : Verdict::Problem,
         fmt::format(
-            "pool {} was opened as {} last, which the configuration does not say{}: as far "
+            "pool {} was relied on as {}, which the configuration does not say{}: as far "
             "as it shows from here it lies on {}, and what was acknowledged in it was for "
             "{}",
             pool.name, once,

@@ -15,6 +15,7 @@
 #include "core/bytes.h"
 #include "core/errno_error.h"
 #include "core/try.h"
+#include "pmem/cache_flush.h"
 #include "pmem/medium.h"
 #include "pmem/owner_process.h"
 #include "pmem/pool_head.h"
@@ -85,7 +86,7 @@ std::string with_what_was_relied_on(std::string evidence, std::optional<Persiste
                                     PersistenceDomain now) {
   if (!once || *once <= now) return evidence;
   return fmt::format(
-      "{}; what is in it relies on domain {}, which is not declared now: "
+      "{}; what is in it relies on domain {}, which is not declared here: "
       "what nobody vouches for today does not count",
       evidence, to_string(*once));
 }
@@ -160,7 +161,7 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
   PERDURE_TRY(region, MappedRegion::map(made.take_file(), MapOptions{options.declared, nullptr}));
   const int descriptor = region->file().descriptor();
   const std::uint64_t place = place_of(region->file());
-  PERDURE_TRY(pool, format_at({std::move(region), nullptr}, options, path));
+  PERDURE_TRY(pool, format_at({std::move(region), nullptr}, options, path, place));
   pool->own(place);
   PERDURE_TRY_VOID(made.publish(descriptor));
   return pool;
@@ -185,7 +186,7 @@ Result<std::unique_ptr<Pool>> Pool::format_device(std::unique_ptr<Region> region
   PERDURE_TRY_VOID(require_blank(region->bytes(), path));
   PERDURE_TRY(lease, take_lease(*region, path, place, false));
   PERDURE_TRY_VOID(require_blank(region->bytes(), path));
-  return format_at({std::move(region), std::move(lease)}, options, path);
+  return format_at({std::move(region), std::move(lease)}, options, path, place);
 }
 
 bool Pool::is_blank_device(const std::string& path) {
@@ -280,7 +281,7 @@ Result<PoolInfo> Pool::inspect(const std::string& path) {
 
 Result<std::unique_ptr<Pool>> Pool::format(std::unique_ptr<Region> region,
                                            const PoolOptions& options) {
-  return format_at({std::move(region), nullptr}, options, std::string());
+  return format_at({std::move(region), nullptr}, options, std::string(), 0);
 }
 
 Result<std::unique_ptr<Pool>> Pool::attach_device(std::unique_ptr<Region> region,
@@ -297,14 +298,17 @@ Result<std::unique_ptr<Pool>> Pool::attach(std::unique_ptr<Region> region, std::
 // The header is what makes a pool of a region, so an old one goes first and the new one comes
 // last; in between nothing attaches.
 Result<std::unique_ptr<Pool>> Pool::format_at(Held held, const PoolOptions& options,
-                                              std::string path) {
+                                              std::string path, std::uint64_t place) {
   auto header = new_header(options, held.region->bytes().size());
   if (!header.ok()) return at_path(path, header.error());
   std::unique_ptr<Pool> pool(new Pool(std::move(held), *header, std::move(path)));
   PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, PoolPage{}));
   PERDURE_TRY_VOID(pool->write_page(0, PoolPage{}));
   PoolState state;
-  if (!pool->path_.empty()) state.opened_by = state.relied_on = pool->region().domain();
+  if (!pool->path_.empty()) {
+    state.opened_by = state.relied_on = pool->region().domain();
+    state.opened_place = place;
+  }
   PERDURE_TRY_VOID(pool->write_state(std::move(state)));
   PERDURE_TRY_VOID(pool->write_page(0, encode_header(pool->header_)));
   PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, encode_header(pool->header_)));
@@ -339,17 +343,25 @@ Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path, std::
   return pool;
 }
 
-// What was left by another domain may be visible and not durable, its header and state among it,
-// and whoever opens a pool relies on all that he finds.
+// What was left by another domain, or copied here, may be visible and not durable, its header and
+// state among it, and whoever opens a pool relies on all that he finds.
 Result<void> Pool::take_up(PoolState& state) {
+  using enum PersistenceDomain;
   const PersistenceDomain now = region_->domain();
-  if (state.opened_by != now) {
+  if (state.opened_by != now || state.opened_place != place_) {
     const Range all{0, region_->bytes().size()};
+    if (now == Page && state.opened_by >= Dmp) {
+      // What an RNIC has written into the caches, msync does not find.
+      PERDURE_TRY(best, CacheFlush::best());
+      best.lines(region_->bytes());
+      store_fence();
+    }
     region_->dirty_pages(all);
     PERDURE_TRY_VOID(region_->flush(all.at, all.length));
   }
   state.opened_by = now;
-  if (now != PersistenceDomain::None || !relied_on()) state.relied_on = now;
+  state.opened_place = place_;
+  if (now != None || !relied_on()) state.relied_on = now;
   return {};
 }
 
@@ -417,7 +429,11 @@ Result<void> Pool::write_state(PoolState state) {
   const std::size_t older = 1 - newest_index_;
   PERDURE_TRY_VOID(write_page((1 + older) * kPoolPageBytes, page));
   PERDURE_TRY_VOID(write_page((1 + newest_index_) * kPoolPageBytes, page));
-  PERDURE_TRY_VOID(write_page(kSpareStateOffset, page));
+  // By none, nothing of this is durable, and a power failure may tear all that was written: the
+  // spare keeps the state of whoever could rely on it.
+  const bool spared = region_->domain() == PersistenceDomain::None && relied_on() &&
+                      *relied_on() != PersistenceDomain::None;
+  if (!spared) PERDURE_TRY_VOID(write_page(kSpareStateOffset, page));
   slot_ = next;
   return {};
 }
@@ -430,6 +446,7 @@ Result<void> Pool::set_state(const PoolState& state) {
                              state.epoch.value, epoch().value, slot_.state.holder)};
   PoolState next = without_marks(state);
   next.opened_by = slot_.state.opened_by;
+  next.opened_place = slot_.state.opened_place;
   next.relied_on = slot_.state.relied_on;
   return write_state(std::move(next));
 }

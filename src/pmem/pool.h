@@ -98,8 +98,8 @@ class Pool {
   ///
   /// Durability  the newest state that was ever acknowledged is read, and all copies of it and of
   ///             the header are whole again on return. The clean-shutdown mark is durably taken
-  ///             away. Where it was last opened by another domain, or by which is not known, all
-  ///             that is visible of it is durable by today's on return.
+  ///             away. Where it was last opened by another domain or in another place, or that is
+  ///             not known, all that is visible of it is durable by today's on return.
   /// Cost        then a flush of the whole pool: up to minutes for a terabyte in cache lines.
   /// Errors  NotFound, PermissionDenied, Busy (names the holder, also one that was killed and has
   ///         not ended yet; of a device one in another container, too: see OwnerLease).
@@ -152,7 +152,8 @@ class Pool {
                                                      const std::string& path, std::uint64_t place,
                                                      const OpenOptions& options = {});
 
-  /// Opens the pool in a region, whatever kind it is. Durability and errors: those of open.
+  /// Opens the pool in a region, whatever kind it is, and whoever had it before: what is visible is
+  /// taken for durable. Durability and errors otherwise: those of open.
   /// `place`: where the region is, another number for another place (see was_settled).
   static Result<std::unique_ptr<Pool>> attach(std::unique_ptr<Region> region,
                                               std::uint64_t place = 0);
@@ -229,7 +230,7 @@ class Pool {
         path_(std::move(path)) {}
 
   static Result<std::unique_ptr<Pool>> format_at(Held held, const PoolOptions& options,
-                                                 std::string path);
+                                                 std::string path, std::uint64_t place);
   static Result<std::unique_ptr<Pool>> attach_at(Held held, std::string path, std::uint64_t place,
                                                  const OpenOptions* options);
   static Result<std::unique_ptr<Pool>> create_on_device(const std::string& path,

@@ -29,6 +29,7 @@ inline PoolState state_of(std::uint32_t epoch, const std::string& holder) {
 /// What set_state() was given of it.
 inline PoolState as_given(PoolState state) {
   state.opened_by.reset();
+  state.opened_place = 0;
   state.relied_on.reset();
   return state;
 }

@@ -46,9 +46,10 @@ constexpr std::size_t kStateSettledPlaceAt = 56;
 constexpr std::size_t kStateHolderAt = 64;
 constexpr std::size_t kStateReliedOnAt = 320;
 constexpr std::size_t kStateOpenedByAt = 324;
+constexpr std::size_t kStateOpenedPlaceAt = 328;
 constexpr std::size_t kStateOpaqueAt = 1024;
 static_assert(kStateHolderAt + kHolderBytesMax <= kStateReliedOnAt);
-static_assert(kStateOpenedByAt + sizeof(std::uint32_t) <= kStateOpaqueAt);
+static_assert(kStateOpenedPlaceAt + sizeof(std::uint64_t) <= kStateOpaqueAt);
 static_assert(kStateOpaqueAt + kOpaqueBytesMax <= kChecksumAt);
 
 constexpr std::uint32_t kFlagCleanShutdown = 1;
@@ -207,6 +208,7 @@ PoolPage encode_state(const StateSlot& slot, const Uuid& uuid) {
   store_text(page.data() + kStateHolderAt, state.holder);
   store(page.data() + kStateReliedOnAt, encode_declared(state.relied_on));
   store(page.data() + kStateOpenedByAt, encode_declared(state.opened_by));
+  store(page.data() + kStateOpenedPlaceAt, state.opened_place);
   std::copy(state.opaque.begin(), state.opaque.end(), page.begin() + kStateOpaqueAt);
   seal(page);
   return page;
@@ -268,6 +270,7 @@ Result<StateSlot> decode_state(std::span<const std::byte> bytes, const Uuid& uui
   slot.state.relied_on = relied_on;
   PERDURE_TRY(opened_by, decode_declared(load<std::uint32_t>(bytes.data() + kStateOpenedByAt)));
   slot.state.opened_by = opened_by;
+  slot.state.opened_place = load<std::uint64_t>(bytes.data() + kStateOpenedPlaceAt);
   slot.state.holder.assign(reinterpret_cast<const char*>(bytes.data() + kStateHolderAt),
                            holder_bytes);
   const auto opaque = bytes.subspan(kStateOpaqueAt, opaque_bytes);

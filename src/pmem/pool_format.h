@@ -92,9 +92,11 @@ struct PoolState {
   /// older Perdure too, which knows no such mark and writes zeros there.
   std::optional<PersistenceDomain> settled;
   std::uint64_t settled_place = 0;
-  /// By which domain a file or device was last opened. By another one, all that is visible of it is
-  /// flushed first. Not set: not known (an older Perdure, or a region that was given).
+  /// By which domain a file or device was last opened, and in which place (Pool::place). By another
+  /// one, or elsewhere, all that is visible of it is flushed first. Not set: not known (an older
+  /// Perdure, or a region that was given).
   std::optional<PersistenceDomain> opened_by;
+  std::uint64_t opened_place = 0;
   /// The same, but for openings by none, by which nothing lasts and nothing is flushed: what was
   /// acknowledged may rely on it. Not set: that of the header.
   std::optional<PersistenceDomain> relied_on;

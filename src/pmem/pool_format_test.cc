@@ -33,6 +33,7 @@ StateSlot some_slot(std::uint64_t generation) {
   slot.state.settled = PersistenceDomain::Dmp;
   slot.state.relied_on = PersistenceDomain::Wsp;
   slot.state.opened_by = PersistenceDomain::None;
+  slot.state.opened_place = 0xFEDC'BA98'7654'3210;
   slot.state.settled_place = 0x1234'5678'9ABC'DEF0;
   slot.state.opaque.assign(100, std::byte{0xAB});
   return slot;

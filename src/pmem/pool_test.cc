@@ -242,7 +242,7 @@ TEST_F(PoolFile, AStrongDeclarationEndsWhenNobodyRepeatsIt) {
   EXPECT_EQ(domain_with(std::nullopt), PersistenceDomain::None);
   const auto info = Pool::inspect(path_);
   EXPECT_EQ(info->domain, PersistenceDomain::None);
-  EXPECT_NE(info->evidence.find("not declared now"), std::string::npos) << info->evidence;
+  EXPECT_NE(info->evidence.find("not declared here"), std::string::npos) << info->evidence;
 }
 
 // It would flush too little of what was durable. What it did not open it has not changed.
@@ -355,6 +355,58 @@ TEST(PoolOfAnotherDomain, IsDurableByTodaysBeforeAnythingRelies) {
       const auto data = (*pool)->data();
       EXPECT_EQ(std::count(data.begin(), data.end(), std::byte{1}), std::ssize(data));
     }
+  }
+}
+
+Result<std::unique_ptr<Pool>> open_by(CrashableRegion& memory, PersistenceDomain domain,
+                                      std::uint64_t place = 1) {
+  OpenOptions today;
+  today.declared = domain;
+  return Pool::attach_device(std::make_unique<WorkedBy>(memory, domain), "device", place, today);
+}
+
+// A copy has all that the pool had, and nothing of it is flushed.
+TEST(PoolOfAnotherDomain, IsDurableWhereItWasCopiedTo) {
+  using enum PersistenceDomain;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const auto from = CrashableRegion::open({1 << 20, Dmp, {}});
+    const auto to = CrashableRegion::open({1 << 20, Dmp, {}});
+    ASSERT_TRUE(from.ok() && to.ok());
+    ASSERT_TRUE(
+        Pool::format_device(std::make_unique<LentRegion>(**from), small_pool(), "device", 1).ok());
+    ASSERT_TRUE((*open_by(**from, Dmp))->set_state(state_of(7, "host:1")).ok());
+    const auto bytes = (*from)->bytes();
+    std::memcpy((*to)->bytes().data(), bytes.data(), bytes.size());
+    ASSERT_TRUE(open_by(**to, Dmp, 2).ok());
+    (*to)->power_cut(random);
+    (*to)->power_on();
+    const auto pool = open_by(**to, Dmp, 2);
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    EXPECT_EQ((*pool)->epoch(), Epoch{7});
+  }
+}
+
+// It was opened once by mistake where nothing is declared, and the power failed.
+TEST(PoolOfAnotherDomain, OutlivesThatItWasOpenedByNone) {
+  using enum PersistenceDomain;
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const auto memory = CrashableRegion::open({1 << 20, Dmp, {}});
+    ASSERT_TRUE(memory.ok());
+    ASSERT_TRUE(
+        Pool::format_device(std::make_unique<LentRegion>(**memory), small_pool(), "device", 1)
+            .ok());
+    ASSERT_TRUE((*open_by(**memory, Dmp))->set_state(state_of(7, "host:1")).ok());
+    ASSERT_TRUE((*open_by(**memory, None))->set_state(state_of(8, "by mistake")).ok());
+    (*memory)->power_cut(random);
+    (*memory)->power_on();
+    const auto pool = open_by(**memory, Dmp);
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    EXPECT_GE((*pool)->epoch(), Epoch{7});
+    EXPECT_EQ((*pool)->state().relied_on, Dmp);
   }
 }
 

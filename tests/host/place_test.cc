@@ -127,7 +127,7 @@ TEST(DeclaredDomain, APoolOutlivesNoDeclaration) {
   PoolThere battery{"orders", std::nullopt, "", false};
   battery.relied_on = Wsp;
   const auto memory = [&] { return on(MediumKind::Dram, None, "tmpfs").pool(battery); };
-  expect(check, memory(), Problem, "pool orders was opened as wsp");
+  expect(check, memory(), Problem, "pool orders was relied on as wsp");
   expect(check, memory().config(""), Problem, "which the configuration does not say");
   expect(check, memory().config("[profile.pool.other]\ndomain = \"wsp\"\n"), Problem, "orders");
   // Repeated, for all or for this one; or no more than the evidence.
