@@ -121,13 +121,13 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
           command.peer));
     }
     begun = true;
-    if (run.gone && run.ended && !gone) {
+    if (run.gone && run.ended && !gone && signals_received() == 0) {
       gone = true;
       line.clear();
       print_warning(fmt::format(
-          "{} has gone: give it its power back. Its first answer is awaited, for an hour; Ctrl-C "
-          "ends that, and then it is not proved that it was cut under the writes",
-          command.peer));
+          "{} {}: give it its power back. Its first answer is awaited, for an hour; Ctrl-C ends "
+          "that, and then it is not proved that it was cut under the writes",
+          command.peer, run.noticed_ns ? "has gone" : "is silent, as if it had no power"));
       return {};
     }
     line.show(counted(run.acknowledged, "update") + " acknowledged");

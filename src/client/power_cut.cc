@@ -196,19 +196,23 @@ class Arming {
   /// answers first.
   void watch_until_it_is_back() {
     const Deadline patience(*options_.clock, options_.watch_for);
-    while (!patience.passed() && !options_.stop()) {
-      const auto now = options_.boot_now();
-      if (!now) {
-        fabric::wait_any({}, kLookEvery);
-        continue;
-      }
-      run_.watched = not_started_anew(run_.start, *now).empty();
-      if (run_.watched) return;
-      run_.gone = false;
-      run_.noticed_ns.reset();
-      run_.lost_reason = "the session ended, and the machine is there: " + run_.lost_reason;
+    std::optional<PeerStart> now = options_.boot_now();  // once, whoever wants it to end
+    while (!now && !patience.passed() && !options_.stop()) {
+      fabric::wait_any({}, kLookEvery);
+      now = options_.boot_now();
+    }
+    if (!now) return;
+    const StartedAnew found = started_anew(run_.start, *now);
+    run_.watched = found.answer == StartedAnew::Answer::Yes;
+    if (run_.watched) return;
+    if (found.answer == StartedAnew::Answer::NotKnown) {
+      run_.lost_reason += "; it answers again, and whether anew is not known, for " + found.why;
       return;
     }
+    const char* const what = run_.noticed_ns ? "the session ended" : "it was silent for a while";
+    run_.lost_reason = fmt::format("{}, and the machine is there: {}", what, run_.lost_reason);
+    run_.gone = false;
+    run_.noticed_ns.reset();
   }
 
   /// What is in flight when writing ends is acknowledged, unless the peer goes away just then.
@@ -318,8 +322,8 @@ Result<Losses> look_at_all(RemoteBytes& bytes, const PowerCutRun& run) {
 /// was written before the last of them has lasted may have been written back by itself.
 std::string not_cut_while_writing(const PowerCutRun& run, const PowerCutOptions& options,
                                   const control::PoolDescription& pool) {
-  if (std::string not_anew = not_started_anew(run.start, options.start); !not_anew.empty())
-    return not_anew;
+  if (const auto found = started_anew(run.start, options.start); !found.why.empty())
+    return found.why;
   if (!run.ended)
     return "the run that wrote was cut off itself, so until when it wrote is not known";
   if (!run.gone)
@@ -392,24 +396,35 @@ PeerStart peer_start(const control::ServiceDescription& service,
   return {service.host, service.kernel_up_s, control::host_identity(), asked_s};
 }
 
-std::string not_started_anew(const PeerStart& before, const PeerStart& now) {
+StartedAnew started_anew(const PeerStart& before, const PeerStart& now) {
+  using enum StartedAnew::Answer;
   // A kernel that was running before is up for as much longer as passed here, or more: asking takes
   // time. Two clocks that are steered differ by less than a thousandth (adjtimex(2): 500 ppm each).
   constexpr std::uint64_t kAskingS = 10;
   // Where that can not be read, the word for it is the same everywhere.
-  if (before.boot == now.boot && before.boot != kNoBootId)
-    return "its kernel has not been started anew since (the same boot id)";
-  if (!before.up_s || !now.up_s) return "it was not said for how long its kernel has been running";
-  if (*now.up_s < *before.up_s) return "";
+  const bool has_id = before.boot != kNoBootId && now.boot != kNoBootId;
+  if (before.boot == now.boot && has_id)
+    return {No, "its kernel has not been started anew since (the same boot id)"};
+  if (!before.up_s || !now.up_s)
+    return {NotKnown, "it was not said for how long its kernel has been running"};
+  if (*now.up_s < *before.up_s) return {};
   if (before.asked_on != now.asked_on || !before.asked_s || now.asked_s < before.asked_s) {
-    return "its kernel has been running for longer than before, and for how long nothing was heard "
-           "of it is not known, as this machine was started anew too, or is another one: check "
-           "sooner after the cut, or from the machine that armed";
+    return {NotKnown,
+            "its kernel has been running for longer than before, and for how long nothing was "
+            "heard of it is not known, as this machine was started anew too, or is another one: "
+            "check sooner after the cut, or from the machine that armed"};
   }
   const std::uint64_t between = *now.asked_s - *before.asked_s;
-  if (*now.up_s + kAskingS + between / 1000 < between) return "";
-  return "its kernel has been running since before, and only its boot id is another one, as in a "
-         "container that is started anew";
+  const bool too_short = *now.up_s + kAskingS + between / 1000 < between;
+  if (too_short && has_id) return {};
+  if (too_short)
+    return {NotKnown,
+            "its kernel has been running for shorter than has passed, and has no boot id: it may "
+            "have stood still"};
+  if (between <= kAskingS) return {NotKnown, "too little time has passed to tell by its age"};
+  return {No,
+          "its kernel has been running since before, and only its boot id is another one, as in a "
+          "container that is started anew"};
 }
 
 Result<PowerCutRun> arm_power_cut(std::unique_ptr<Peer> peer, const PowerCutOptions& options) {
@@ -428,9 +443,16 @@ Result<Certificate> check_power_cut(Peer& peer, PowerCutRun& run, const PowerCut
   PERDURE_TRY(losses, look_at_all(*bytes, run));
   Certificate certificate{pool, peer.device().describe(), {}};
   certificate.checks.push_back(judge(run, losses, options, pool));
-  const bool restarted = run.watched && not_started_anew(run.start, options.start).empty();
-  certificate.checks.push_back(
-      dead_peer_time(pool.profile.transport, default_endpoints(), run.noticed_ns, restarted));
+  const bool restarted = started_anew(run.start, options.start).why.empty();
+  CertifyCheck dead =
+      dead_peer_time(pool.profile.transport, default_endpoints(), run.noticed_ns, restarted);
+  if (run.noticed_ns && restarted && !run.watched) {
+    dead.proof = Proof::NotProved;
+    dead.finding +=
+        "; nobody watched until it answered again, so whether its machine or only the session had "
+        "ended is not known";
+  }
+  certificate.checks.push_back(std::move(dead));
   run.checked = true;
   return certificate;
 }

@@ -50,10 +50,15 @@ struct PeerStart {
 PeerStart peer_start(const control::ServiceDescription& service,
                      std::optional<std::uint64_t> asked_s);
 
-/// Why the peer's kernel was not started anew between `before` and `now`, or may not have been, to
-/// come after "for"; empty: it was. A container that is started anew may have another boot id, and
-/// has the kernel of before. Nothing of it depends on what the clock says, here or there.
-std::string not_started_anew(const PeerStart& before, const PeerStart& now);
+/// Whether the peer's kernel was started anew between two answers. A container that is started anew
+/// may have another boot id, and has the kernel of before. Nothing of it depends on what the clock
+/// says, here or there.
+struct StartedAnew {
+  enum class Answer { Yes, No, NotKnown };
+  Answer answer = Answer::Yes;
+  std::string why{};  // of No and NotKnown, to come after "for"
+};
+StartedAnew started_anew(const PeerStart& before, const PeerStart& now);
 
 /// What is known of one run of writes. A file keeps it between the phases: write_state().
 struct PowerCutRun {
@@ -105,8 +110,9 @@ struct PowerCutOptions {
   std::function<Result<void>(const PowerCutRun&)> save;
   std::function<bool()> stop;  // whether to end; asked often
   /// Which start of the peer's kernel answers just now; nothing: nobody does. It may take a second.
-  /// Asked once the session has ended, until somebody answers: a daemon that is started anew lost
-  /// no power, and no machine has whose link broke. Nothing: nobody is asked, and nothing proved.
+  /// Asked once the session has ended or the peer is silent, until somebody answers: a daemon that
+  /// is started anew lost no power, and no machine has whose link broke. Nothing: nobody is asked,
+  /// and nothing proved.
   std::function<std::optional<PeerStart>()> boot_now;
   Nanoseconds watch_for = std::chrono::hours(1);  // at most, until it answers
 };

@@ -62,7 +62,8 @@ Result<PowerCutRun> read_state(std::string_view text) {
   run.ended = fields.flag("ended");
   run.lost_reason = fields.text("lost_reason", kTextMax);
   run.gone = fields.has("gone") ? fields.flag("gone") : fields.has("noticed_ns");
-  run.watched = fields.has("watched") && fields.flag("watched");
+  const bool watched = fields.has("watched") && fields.flag("watched");
+  run.watched = watched && fields.has("gone");  // before, a container that came back was enough
   run.checked = fields.flag("checked");
   run.counted = fields.has("counted") && fields.flag("counted");
   run.cuts_checked = fields.number("cuts_checked", kAny);

@@ -206,7 +206,7 @@ TEST(PowerCut, AContainerThatWasStartedAnewHadNoPowerCut) {
 TEST(PeerStart, IsAnotherOneWhereTheKernelIsUpForTooShort) {
   const PeerStart before{"first", 50, "here", 1000};
   const auto restarted = [&](std::uint64_t up_s, const char* asked_on, std::uint64_t asked_s) {
-    return not_started_anew(before, {"second", up_s, asked_on, asked_s}).empty();
+    return started_anew(before, {"second", up_s, asked_on, asked_s}).why.empty();
   };
   EXPECT_TRUE(restarted(49, "here", 1300)) << "shorter than before";
   EXPECT_TRUE(restarted(49, "elsewhere", 3)) << "whoever asks";
@@ -218,8 +218,17 @@ TEST(PeerStart, IsAnotherOneWhereTheKernelIsUpForTooShort) {
   EXPECT_FALSE(restarted(86'400 * 30 + 50 - 1000, "here", 86'400 * 30 + 1000))
       << "after a month clocks have drifted apart";
   EXPECT_TRUE(restarted(86'400 * 29, "here", 86'400 * 30 + 1000));
-  EXPECT_FALSE(not_started_anew(before, {"first", 20, "here", 1300}).empty());
-  EXPECT_FALSE(not_started_anew({"first", {}, "here", 1000}, {"second", 20, "here", 1300}).empty());
+  using enum StartedAnew::Answer;
+  EXPECT_EQ(started_anew(before, {"first", 20, "here", 1300}).answer, No);
+  EXPECT_EQ(started_anew(before, {"second", 350, "here", 1300}).answer, No);
+  EXPECT_EQ(started_anew(before, {"second", 200, "elsewhere", 1300}).answer, NotKnown);
+  EXPECT_EQ(started_anew(before, {"second", 55, "here", 1005}).answer, NotKnown) << "too soon";
+  EXPECT_EQ(started_anew({"first", {}, "here", 1000}, {"second", 20, "here", 1300}).answer,
+            NotKnown);
+  // Without an id a machine that stood still looks as if it had been started anew.
+  EXPECT_EQ(started_anew({"unknown", 50, "here", 1000}, {"unknown", 200, "here", 1300}).answer,
+            NotKnown);
+  EXPECT_EQ(started_anew({"unknown", 50, "here", 1000}, {"unknown", 40, "here", 1300}).answer, Yes);
 }
 
 TEST(PowerCut, NothingAcknowledgedIsNothingTried) {
@@ -290,16 +299,18 @@ TEST(PowerCut, ALossAfterWhichNobodyWatchedProvesNothing) {
 TEST(PowerCut, ASessionThatEndsWhileTheMachineIsThereProvesNothing) {
   PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
   const PeerStart same{"first", 5010, "here", 110};
-  const PeerStart container{"second", 5010, "here", 110};  // started anew, on the kernel of before
+  const PeerStart container{"second", 5300, "here", 400};  // started anew, on the kernel of before
   const PeerStart cut_off{"second", 20, "here", 400};
-  for (const PeerStart& there : {same, container, cut_off}) {
+  const PeerStart silent_of_its_age{"second", std::nullopt, "here", 400};
+  for (const PeerStart& there : {same, container, silent_of_its_age, cut_off}) {
     cut.options().start = {"first", 5000, "here", 100};
     cut.options().boot_now = [there] { return there; };
     PowerCutRun run = cut.cut();
     const bool was_cut = there == cut_off;
-    EXPECT_EQ(run.gone, was_cut);
+    const bool may_be = there == silent_of_its_age;
+    EXPECT_EQ(run.gone, was_cut || may_be);
     EXPECT_EQ(run.watched, was_cut);
-    EXPECT_EQ(run.noticed_ns.has_value(), was_cut);
+    EXPECT_EQ(run.noticed_ns.has_value(), was_cut || may_be);
     EXPECT_NE(run.lost_reason, "");
     const CertifyCheck check = cut.check(run);  // after a power cut, of later
     EXPECT_EQ(check.proof, was_cut ? Proof::Held : Proof::NotProved) << check.finding;
