@@ -15,7 +15,6 @@
 #include "core/bytes.h"
 #include "core/errno_error.h"
 #include "core/try.h"
-#include "pmem/cache_flush.h"
 #include "pmem/medium.h"
 #include "pmem/owner_process.h"
 #include "pmem/pool_head.h"
@@ -350,12 +349,6 @@ Result<void> Pool::take_up(PoolState& state) {
   const PersistenceDomain now = region_->domain();
   if (state.opened_by != now || state.opened_place != place_) {
     const Range all{0, region_->bytes().size()};
-    if (now == Page && state.opened_by >= Dmp) {
-      // What an RNIC has written into the caches, msync does not find.
-      PERDURE_TRY(best, CacheFlush::best());
-      best.lines(region_->bytes());
-      store_fence();
-    }
     region_->dirty_pages(all);
     PERDURE_TRY_VOID(region_->flush(all.at, all.length));
   }
@@ -423,17 +416,23 @@ Result<void> Pool::write_page(std::uint64_t at, const PoolPage& page) {
 // One copy after the other, the older first: at every instant one of them is whole. And once both
 // are durable, damage to either can not bring back an older state, an older epoch least of all. The
 // spare comes last, so that it has the old state while the drive unit of the others is rewritten.
+//
+// By none nothing of this is durable, and a power failure may tear all that was written. So where
+// somebody could rely on the pool before, one slot alone is written then, and his stays in the
+// other.
 Result<void> Pool::write_state(PoolState state) {
+  using enum PersistenceDomain;
   const StateSlot next{slot_.generation + 1, std::move(state)};
   const PoolPage page = encode_state(next, header_.uuid);
   const std::size_t older = 1 - newest_index_;
-  PERDURE_TRY_VOID(write_page((1 + older) * kPoolPageBytes, page));
-  PERDURE_TRY_VOID(write_page((1 + newest_index_) * kPoolPageBytes, page));
-  // By none, nothing of this is durable, and a power failure may tear all that was written: the
-  // spare keeps the state of whoever could rely on it.
-  const bool spared = region_->domain() == PersistenceDomain::None && relied_on() &&
-                      *relied_on() != PersistenceDomain::None;
-  if (!spared) PERDURE_TRY_VOID(write_page(kSpareStateOffset, page));
+  if (region_->domain() == None && relied_on().value_or(None) != None) {
+    if (slot_.state.opened_by != None) newest_index_ = older;
+    PERDURE_TRY_VOID(write_page((1 + newest_index_) * kPoolPageBytes, page));
+  } else {
+    PERDURE_TRY_VOID(write_page((1 + older) * kPoolPageBytes, page));
+    PERDURE_TRY_VOID(write_page((1 + newest_index_) * kPoolPageBytes, page));
+    PERDURE_TRY_VOID(write_page(kSpareStateOffset, page));
+  }
   slot_ = next;
   return {};
 }
