@@ -107,6 +107,13 @@ class WorkedBy final : public LentRegion {
   const PersistenceDomain domain_;
 };
 
+Result<std::unique_ptr<Pool>> open_by(CrashableRegion& memory, PersistenceDomain domain,
+                                      std::uint64_t place = 1) {
+  OpenOptions today;
+  today.declared = domain;
+  return Pool::attach_device(std::make_unique<WorkedBy>(memory, domain), "device", place, today);
+}
+
 // Declared wsp, or nothing known; then dmp, and the power fails. What dmp acknowledged depends on
 // all that it found: the header, the epoch, what was written before.
 TEST(PoolOfAnotherDomain, IsDurableByTodaysBeforeAnythingRelies) {
@@ -118,18 +125,13 @@ TEST(PoolOfAnotherDomain, IsDurableByTodaysBeforeAnythingRelies) {
       const auto made = CrashableRegion::open({1 << 20, Dmp, {}});
       ASSERT_TRUE(made.ok());
       CrashableRegion& memory = **made;
-      const auto opened = [&](PersistenceDomain domain) {
-        OpenOptions today;
-        today.declared = domain;
-        return Pool::attach_device(std::make_unique<WorkedBy>(memory, domain), "device", 1, today);
-      };
       const bool made_by_dmp = seed % 2 == 0;
       ASSERT_TRUE(
           Pool::format_device(std::make_unique<WorkedBy>(memory, made_by_dmp ? Dmp : before),
                               small_pool(), "device", 1)
               .ok());
       {
-        const auto pool = opened(before);
+        const auto pool = open_by(memory, before);
         ASSERT_TRUE(pool.ok()) << pool.error().message;
         ASSERT_TRUE((*pool)->set_state(state_of(7, "host:1")).ok());
         std::memset((*pool)->data().data(), 1, (*pool)->data_bytes());
@@ -137,23 +139,16 @@ TEST(PoolOfAnotherDomain, IsDurableByTodaysBeforeAnythingRelies) {
           ASSERT_TRUE((*pool)->close().ok());
         }
       }
-      ASSERT_TRUE(opened(Dmp).ok());
+      ASSERT_TRUE(open_by(memory, Dmp).ok());
       memory.power_cut(random);
       memory.power_on();
-      const auto pool = opened(Dmp);
+      const auto pool = open_by(memory, Dmp);
       ASSERT_TRUE(pool.ok()) << pool.error().message;
       EXPECT_EQ((*pool)->epoch(), Epoch{7});
       const auto data = (*pool)->data();
       EXPECT_EQ(std::count(data.begin(), data.end(), std::byte{1}), std::ssize(data));
     }
   }
-}
-
-Result<std::unique_ptr<Pool>> open_by(CrashableRegion& memory, PersistenceDomain domain,
-                                      std::uint64_t place = 1) {
-  OpenOptions today;
-  today.declared = domain;
-  return Pool::attach_device(std::make_unique<WorkedBy>(memory, domain), "device", place, today);
 }
 
 // A copy has all that the pool had, and nothing of it is flushed.
