@@ -21,6 +21,7 @@
 #include "plan/plan.h"
 #include "plan/search.h"
 #include "plan/steps.h"
+#include "testing/soak.h"
 #include "testing/temporary_directory.h"
 #include "tests/agreement/wrong_sets.h"
 
@@ -318,8 +319,10 @@ TEST_F(Spin, AgreesOnPlannedWords) {
     std::size_t alternating = 0;  // sequences of a small and a large update
     for (const check::SetSequence& sequence : check::sequences(all, 2)) {
       EXPECT_TRUE(check::check_sequence(sequence.updates, profile, {}).holds()) << sequence.text;
-      EXPECT_TRUE(holds(check::to_promela(sequence.updates, profile, {}))) << sequence.text;
       const std::vector<std::size_t>& by = sequence.methods;
+      // Two large ones have most states by far, and by one method there is no mix.
+      if (by == std::vector<std::size_t>{1, 1} && !test::soak()) continue;
+      EXPECT_TRUE(holds(check::to_promela(sequence.updates, profile, {}))) << sequence.text;
       if (by.size() == 2 && by[0] != by[1] && by[0] < 2 && by[1] < 2) ++alternating;
     }
     EXPECT_GE(alternating, 2u) << to_string(domain);
