@@ -113,6 +113,8 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
   bool gone = false;
   StatusLine line;
   options.save = [&](const client::PowerCutRun& run) -> Result<void> {
+    // Whoever ends it because of what the file says is still told what it says.
+    const bool to_end = signals_received() > 0;
     PERDURE_TRY_VOID(write_file(command.state_file, client::write_state(run)));
     if (!begun) {
       print_warning(fmt::format(
@@ -121,7 +123,7 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
           command.peer));
     }
     begun = true;
-    if (run.gone && run.ended && !gone && signals_received() == 0) {
+    if (run.gone && run.ended && !gone && !to_end) {
       gone = true;
       line.clear();
       print_warning(fmt::format(
