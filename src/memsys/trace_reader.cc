@@ -167,6 +167,7 @@ struct TraceReader::Parser {
   bool parse_whisper(Cursor& cursor, TraceEvent& event);
   bool whisper_thread(std::uint64_t tid, TraceEvent& event);
   bool whisper_range(Cursor& cursor, TraceEvent& event);
+  bool whisper_cached(Cursor& cursor);
   bool thread(std::uint64_t number, bool remote, TraceEvent& event);
   bool address(Cursor& cursor, TraceEvent& event);
   bool cycle(Cursor& cursor, TraceEvent& event);
@@ -416,7 +417,8 @@ bool TraceReader::Parser::parse_whisper(Cursor& cursor, TraceEvent& event) {
     event.kind = EventKind::Read;
     return whisper_range(cursor, event);
   }
-  if (marker == "PM_W" || marker == "PM_DW" || marker == "PM_XS" || marker == "PM_O") return false;
+  if (marker == "PM_W" || marker == "PM_DW") return whisper_cached(cursor);
+  if (marker == "PM_XS" || marker == "PM_O") return false;
   return refuse(fmt::format("'{}' is no marker of WHISPER", marker));
 }
 
@@ -435,6 +437,13 @@ bool TraceReader::Parser::whisper_thread(std::uint64_t tid, TraceEvent& event) {
   if (added) threads.push_back({number, false});
   event.thread = known->second;
   return true;
+}
+
+/// What stays in the cache is no event, but what is cut or garbled is refused here too.
+bool TraceReader::Parser::whisper_cached(Cursor& cursor) {
+  TraceEvent ignored{};
+  if (whisper_range(cursor, ignored)) range_left = 0;
+  return false;
 }
 
 bool TraceReader::Parser::whisper_range(Cursor& cursor, TraceEvent& event) {

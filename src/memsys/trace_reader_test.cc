@@ -96,6 +96,8 @@ TEST(TraceReader, RefusesWhatItDoesNotUnderstandWithTheLine) {
       {"LD 0\nR2 0\n", 2, "neither LD nor ST"},
       {"1:2:PM_L:0x0:64:f:1\n1:2:PM_Q:0:0:f:1\n", 2, "PM_Q"},
       {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0\n", 2, "bytes"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_W:0x0\n", 2, "bytes"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_DW:x:8:f:1\n", 2, "address"},
       {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:67108865:f:1\n", 2, "longer than the device"},
       {"4294967296:2:PM_L:0x0:64:f:1\n", 1, "no number of a thread"},
       {std::string(70000, 'R'), 1, ""},
