@@ -63,9 +63,9 @@ std::string armed_text(const client::PowerCutRun& run, const CertifyCommand& com
   } else {
     if (!run.lost_reason.empty()) text += run.lost_reason + "\n";
     text +=
-        "the peer is still there: a cut from now on proves little, for what was written may be "
-        "written back by itself. Arm again, with a longer --write-for-s, and cut its power "
-        "meanwhile\n";
+        "the writing ended before a loss of the peer was noticed: a cut from now on proves little, "
+        "for what was written may be written back by itself. Arm again, with a longer "
+        "--write-for-s, and cut its power meanwhile\n";
   }
   return text + fmt::format(
                     "when it is back, before anybody writes to the pool:\n  perdure probe "
