@@ -1,14 +1,18 @@
 // What commands print as JSON is what the schemas in docs/ say, in good days and in bad ones.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "control/host_port.h"
 #include "control/http_client.h"
 #include "control/json_codec.h"
 #include "control/json_fields.h"
 #include "core/json.h"
+#include "core/random.h"
 #include "core/text_file.h"
 #include "testing/temporary_directory.h"
 #include "tests/cli/cluster.h"
@@ -288,6 +292,50 @@ TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
        "--transactions", "50", "--warm-up", "0", "--remote-channels", "1", "--remote-trace"},
       "server-simulation.schema.json");
   EXPECT_EQ(server.status, 0) << server.err;
+}
+
+/// The document of `sim memory` without the format of its trace, which has to be what is wanted.
+nlohmann::json simulated(const std::string& trace, const std::string& format,
+                         const std::string& wanted) {
+  const test::TestDirectory place;
+  write_file(place.file("trace"), trace);
+  const Outcome outcome =
+      expect_document({"sim", "memory", "--device", kTree + "/configs/hardware/nvm-a.toml",
+                       "--trace", place.file("trace"), "--trace-format", format},
+                      "memory-simulation.schema.json");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  auto document = nlohmann::json::parse(outcome.out, nullptr, false);
+  if (document.is_discarded()) return document;
+  EXPECT_EQ(document.at("trace_format"), wanted);
+  document.erase("trace_format");
+  return document;
+}
+
+TEST(Documents, OfOneTraceInEveryFormatAreTheSame) {
+  const auto same = [](const std::map<std::string, std::string>& traces) {
+    const auto own = simulated(traces.at("perdure"), "perdure", "perdure");
+    EXPECT_EQ(own.at("requests"), 200);
+    for (const auto& [format, trace] : traces) {
+      EXPECT_EQ(simulated(trace, format, format), own) << format;
+      EXPECT_EQ(simulated(trace, "auto", format), own) << format;
+    }
+  };
+  std::map<std::string, std::string> at_once;
+  std::map<std::string, std::string> with_cycles;
+  Random random(7);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const bool reads = random.below(3) != 0;
+    const std::uint64_t address = random.below(1 << 18) * 64;
+    at_once["perdure"] += fmt::format("{} 0x{:x}\n", reads ? "R" : "W", address);
+    at_once["ramulator"] += fmt::format("{} 0x{:x}\n", reads ? "LD" : "ST", address);
+    at_once["whisper"] +=
+        fmt::format("0:{}:{}:0x{:x}:64:f:1\n", i, reads ? "PM_R" : "PM_I", address);
+    with_cycles["perdure"] += fmt::format("{} 0x{:x} {}\n", reads ? "R" : "W", address, i * 20);
+    with_cycles["dramsim3"] +=
+        fmt::format("0x{:x} {} {}\n", address, reads ? "READ" : "WRITE", i * 20);
+  }
+  same(at_once);
+  same(with_cycles);
 }
 
 /// What a paper says is simulated within its tolerance, or with an assumption of those beside it.
