@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 
 #include "core/clock.h"
@@ -114,22 +115,27 @@ TEST_F(PowerCutCommand, ADaemonThatComesBackLostNoPower) {
 
 // Nobody has noticed yet that it has gone, and who ends the wait must not say that it is there.
 TEST_F(PowerCutCommand, APeerThatIsSilentWhenItIsEndedIsNotThere) {
-  CommandProcess arming(phase("arm", "tcp"));
-  const Deadline patience = Deadline::after(std::chrono::seconds{60});
-  while (!patience.passed() && !(state().is_object() && state().at("acknowledged") > 1000)) {
-    ASSERT_TRUE(arming.running()) << arming.wait().err;
-    (void)::poll(nullptr, 0, 20);
+  bool waited_for = false;  // it may have answered all just before it stood still
+  for (int round = 0; round < 10 && !waited_for; ++round) {
+    if (round != 0) cluster_.start(0);
+    std::filesystem::remove(state_);
+    CommandProcess arming(phase("arm", "tcp"));
+    const Deadline patience = Deadline::after(std::chrono::seconds{60});
+    while (!patience.passed() && !(state().is_object() && state().at("acknowledged") > 1000)) {
+      ASSERT_TRUE(arming.running()) << arming.wait().err;
+      (void)::poll(nullptr, 0, 20);
+    }
+    cluster_.pause(0);
+    arming.send(SIGINT);
+    const Outcome outcome = arming.wait();
+    waited_for = state().at("begun") > state().at("acknowledged");
+    EXPECT_EQ(contains(outcome.out, "the peer is silent"), waited_for) << outcome.out;
+    EXPECT_FALSE(contains(outcome.out, "still there")) << outcome.out;
+    EXPECT_EQ(state().at("gone"), waited_for);
+    EXPECT_FALSE(state().contains("noticed_ns"));
+    cluster_.kill(0);
   }
-  cluster_.pause(0);
-  arming.send(SIGINT);
-  const Outcome outcome = arming.wait();
-  // Of what it had answered before it stood still it is not known, and not said, where it is now.
-  const bool waited_for = state().at("begun") > state().at("acknowledged");
-  EXPECT_EQ(contains(outcome.out, "the peer is silent"), waited_for) << outcome.out;
-  EXPECT_FALSE(contains(outcome.out, "there:")) << outcome.out;
-  EXPECT_EQ(state().at("gone"), waited_for);
-  EXPECT_FALSE(state().contains("noticed_ns"));
-  cluster_.kill(0);
+  EXPECT_TRUE(waited_for) << "no round had an update in flight";
 }
 
 TEST_F(PowerCutCommand, WhatItKeepsIsWhatItsSchemaSays) {
