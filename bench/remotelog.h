@@ -1,4 +1,4 @@
-// REMOTELOG, the taxonomy's benchmark (seed paper 000, section 4.1): a client appends records to a
+// REMOTELOG, the taxonomy's benchmark (taxonomy paper, section 4.1): a client appends records to a
 // log in a server's memory, by the method of each configuration of the paper's tables 2 and 3.
 //
 //   singleton   the record carries its checksum; the tail is where the checksum fails

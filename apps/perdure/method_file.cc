@@ -3,6 +3,7 @@
 #include "method_file.h"
 
 #include "core/json.h"
+#include "core/printable.h"
 #include "core/try.h"
 #include "profile_options.h"
 
@@ -224,8 +225,8 @@ Result<FileMethod> parse_method(const ParsedJson& json, const std::string& where
       {"name", "update", "primary", "server", "requester", "responder", "round_trips", "b_bytes"}));
   FileMethod read;
   Method& method = read.method;
-  method.name =
-      json.contains("name") && json["name"].is_string() ? json["name"].get<std::string>() : where;
+  const bool named = json.contains("name") && json["name"].is_string();
+  method.name = printable_name(named ? json["name"].get<std::string>() : where);
   PERDURE_TRY(shape_word, text_at(json, where, "update"));
   PERDURE_TRY(shape, parse_shape(shape_word));
   method.shape = std::move(shape);

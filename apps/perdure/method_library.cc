@@ -100,7 +100,7 @@ Result<Method> find_method(const std::string& name, const ServerProfile& profile
   const std::string of_shape = shape ? fmt::format(" for a {} update", to_string(*shape)) : "";
   const auto meant = nearest_word(name, {others.begin(), others.end()});
   return Error{
-      ErrorCode::NotFound,
+      ErrorCode::InvalidArgument,
       fmt::format("no method is called '{}'{}; {}`perdure check --list` has all names", name,
                   of_shape, meant ? fmt::format("did you mean '{}'? ", *meant) : "")};
 }

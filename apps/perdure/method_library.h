@@ -14,7 +14,7 @@ namespace perdure::app {
 
 /// The method of that name for `shape` (nothing: singleton, else compound, else any). Methods that
 /// are right on `profile` come first: one name may stand for different steps on other responders.
-/// Errors: NotFound.
+/// Errors: InvalidArgument, with the nearest name.
 Result<Method> find_method(const std::string& name, const ServerProfile& profile,
                            const std::optional<UpdateShape>& shape);
 

@@ -3,7 +3,9 @@
 
 #include "core/log_message.h"
 #include "core/mutex.h"
+#include "core/printable.h"
 #include "core/text_file.h"
+#include "core/try.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -50,11 +52,20 @@ void add_format_option(Command command, Format& format) {
                   "text|json");
 }
 
+Result<void> refuse_hyphen(std::string_view name) {
+  if (name != "-") return {};
+  return Error{ErrorCode::InvalidArgument,
+               "'-' is no file here; /dev/stdin and /dev/stdout are, and ./- is one of that name"};
+}
+
 Option add_result_file_option(Command command, const std::string& name, std::string& path,
                               const std::string& description) {
   return command.add_option(name, path, description)
       .option_text("FILE")
-      .each([](const std::string& word) { return require_writable(word); });
+      .each([](const std::string& word) -> Result<void> {
+        PERDURE_TRY_VOID(refuse_hyphen(word));
+        return require_writable(word);
+      });
 }
 
 namespace {
@@ -83,13 +94,13 @@ void flush_output() {
 void print_error(const Error& error) {
   std::fflush(stdout);
   clear_line();
-  fmt::print(stderr, "perdure: {} [{}]\n", error.message, to_string(error.code));
+  fmt::print(stderr, "perdure: {} [{}]\n", printable_lines(error.message), to_string(error.code));
 }
 
 void print_warning(std::string_view message) {
   std::fflush(stdout);
   clear_line();
-  fmt::print(stderr, "perdure: {}\n", message);
+  fmt::print(stderr, "perdure: {}\n", printable_lines(message));
 }
 
 ExitStatus fail(const Error& error) {
@@ -137,10 +148,10 @@ StatusLine::StatusLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 void StatusLine::show(std::string_view text) {
   if (!terminal_) {
-    if (pace_.due()) fmt::print(stderr, "perdure: {}\n", text);
+    if (pace_.due()) fmt::print(stderr, "perdure: {}\n", printable_name(text));
     return;
   }
-  fmt::print(stderr, "\r\033[K{}", text);
+  fmt::print(stderr, "\r\033[K{}", printable_name(text));
   std::fflush(stderr);
   line_is_drawn = true;
 }

@@ -17,6 +17,10 @@ enum class Format { Text, Json };
 /// outlive the parse.
 void add_format_option(Command command, Format& format);
 
+/// `name` is one of a file, and not `-`, which other commands take for standard input or output.
+/// Errors  InvalidArgument: it is.
+Result<void> refuse_hyphen(std::string_view name);
+
 /// Adds an option that names a file for the result of a long run. One that could not be written is
 /// refused at once, not after the run. `path` must outlive the parse.
 Option add_result_file_option(Command command, const std::string& name, std::string& path,

@@ -2,6 +2,7 @@
 #include "recorded_journal.h"
 
 #include "core/errno_error.h"
+#include "core/printable.h"
 #include "core/try.h"
 #include "interpose/journal.h"
 
@@ -194,9 +195,13 @@ Result<void> write_trace(const std::string& directory, const Recording& recordin
   PERDURE_TRY(journal, Journal::open(directory));
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "we"));
   if (!file) return system_error(path);
-  std::string text = fmt::format("# Recorded: {}\n", program);
+  // A line of a trace has a limit, and so has what is shown of a byte: four.
+  constexpr std::size_t kProgramBytesMax = 4096;
+  std::string text =
+      fmt::format("# Recorded: {}\n", printable_name(program.substr(0, kProgramBytesMax)));
   for (const RecordedFile& each : recording.files) {
-    text += fmt::format("# {:#x} to {:#x}: {}\n", each.base, each.base + each.bytes, each.path);
+    text += fmt::format("# {:#x} to {:#x}: {}\n", each.base, each.base + each.bytes,
+                        printable_name(each.path));
   }
   text += "# W: a line that was flushed and had changed; B: a drain; F: msync or a deep persist\n";
   constexpr std::size_t kBlock = 64 * 1024;

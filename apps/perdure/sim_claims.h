@@ -1,4 +1,4 @@
-// Claims: numbers of the seed papers' text beside simulated ones, as tables and JSON.
+// Claims: numbers of the papers' text beside simulated ones, as tables and JSON.
 #pragma once
 
 #include "core/json.h"

@@ -125,7 +125,10 @@ Result<MemoryResult> simulate(const memsys::Device& device, const MemoryCommandO
   const memsys::AddressMap map(device);
   memsys::TraceReader reader(*bytes, options.trace, {map.lines(), map.line_bytes()});
   // The trace is read whole before anything is simulated, and before a file is written.
+  StatusLine status;
+  status.show(options.trace + ": checking each line");
   PERDURE_TRY(summary, reader.survey(options.format));
+  status.clear();
   std::unique_ptr<memsys::CommandFile> commands;
   if (!options.commands.empty()) {
     PERDURE_TRY(file, memsys::CommandFile::create(options.commands, device.geometry));
@@ -135,7 +138,11 @@ Result<MemoryResult> simulate(const memsys::Device& device, const MemoryCommandO
   run.order = options.order;
   run.persist_point = options.persist_point;
   run.commands = commands.get();
+  const std::uint64_t requests = summary.reads + summary.writes;
+  report::ProgressBar bar(requests);
+  run.progress = [&](std::uint64_t left) { bar.show(requests - left, "of the requests served"); };
   auto result = memsys::run_memory(device, reader, std::move(summary), run);
+  // A full one ended the run, and says so.
   if (commands) PERDURE_TRY_VOID(commands->close());
   return result;
 }
@@ -154,9 +161,10 @@ ExitStatus run_sim_memory(const MemoryCommandOptions& options) {
     return ExitStatus::Failed;
   }
   if (result->trace.last_line_open) {
-    print_warning(options.trace +
-                  ": the last line has no newline; it is used as it is, but a trace that "
-                  "was cut there would look the same");
+    print_warning(fmt::format(
+        "{}:{}: the last line ends without a newline; if the trace was cut there, that line may "
+        "be another one, and lines behind it are missing",
+        options.trace, result->trace.text_lines));
   }
   if (result->requests == 0) print_warning(options.trace + ": there is no request in it");
   if (result->lookahead_reached) {
@@ -178,10 +186,12 @@ void add_memory_command(Command sim) {
       "memory", "A trace of memory requests on a device: bursts, persists, commands");
   command.add_option("--device", options->device, "Device and controller, TOML")
       .required()
-      .option_text("FILE");
-  command.add_option("--trace", options->trace, "Requests, text, one a line")
+      .option_text("FILE")
+      .each(check_file_name);
+  command.add_option("--trace", options->trace, "Requests, text, one a line; - is standard input")
       .required()
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_input_name);
   add_word_option(command, "--trace-format", options->format, memsys::parse_trace_format,
                   "How the trace is written (auto)", "auto|perdure|dramsim3|ramulator|whisper");
   add_word_option(command, "--order", options->order, memsys::parse_order,
@@ -189,14 +199,15 @@ void add_memory_command(Command sim) {
   add_word_option(command, "--persist-point", options->persist_point, memsys::parse_persist_point,
                   "When a write counts as persisted (array)", "accept|bus|array");
   command.add_option("--commands", options->commands, "Write every command of the device there")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   add_format_option(command, options->output);
   add_examples(command,
                "  perdure sim memory --device configs/hardware/nvm-a.toml --trace writes.txt\n"
                "  perdure sim memory --device configs/hardware/ddr4-2400.toml --trace t.txt \\\n"
                "      --order global --persist-point bus --commands commands.txt --format json\n"
                "docs/simulator.md describes both files. Exit status: 0 simulated, 1 an input is "
-               "wrong, 2 wrong command line.");
+               "wrong, a deadlock, or the order of persistence was broken, 2 wrong command line.");
   run_with(command, [options] { return run_sim_memory(*options); });
 }
 

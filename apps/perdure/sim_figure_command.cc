@@ -1,4 +1,4 @@
-// `perdure sim figure N` and `perdure sim all`: the seed papers' figures simulated, each beside
+// `perdure sim figure N` and `perdure sim all`: the papers' figures simulated, each beside
 // what its paper says, and whether that is within what is accepted.
 #include "core/json.h"
 #include "core/try.h"
@@ -7,6 +7,7 @@
 #include "report/page.h"
 #include "sim_commands.h"
 #include "sim_figures.h"
+#include "sim_files.h"
 #include "sim_sensitivity.h"
 
 #include <fmt/format.h>
@@ -122,7 +123,7 @@ Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandO
   const ClaimCounts counts = counts_of(figures);
   report::ReportPage page(
       "Remote persistence, simulated",
-      "Figure 2 of seed paper 000 and the others of seed paper 001, each beside what its paper "
+      "Figure 2 of the taxonomy paper and the others of the BROI paper, each beside what its paper "
       "says.");
   page.verdict(counts.outside == 0 && counts.within > 0, text_of(counts));
   StatusLine status;
@@ -147,6 +148,17 @@ Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandO
 }
 
 ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<int>& numbers) {
+  const NetworkFiles& files = options.files;
+  const auto free = check_no_input(
+      options.report, {files.hardware, files.device, files.processor, options.applications});
+  if (!free.ok()) {
+    print_error(free.error());
+    return ExitStatus::Usage;
+  }
+  if (const auto right = check_log_gap(options.server); !right.ok()) {
+    print_error(right.error());
+    return ExitStatus::Usage;
+  }
   // All of them first: who asks for much hears at once what can not be.
   for (const int number : numbers) {
     auto checked = check_figure(number, options);
@@ -184,15 +196,19 @@ void add_shared_options(Command command, FigureCommandOptions& options) {
   command
       .add_option("--hardware", options.files.hardware,
                   "Network and server, TOML (edr-back-to-back; figure 2: edr-one-switch)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command.add_option("--device", options.files.device, "Memory device and controller, TOML (nvm-a)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command
       .add_option("--processor", options.files.processor,
                   "Cores, caches and buffers, TOML (four-cores)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command.add_option("--applications", options.applications, "What clients run, TOML (whisper)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command
       .add_option("--network-transactions", options.network_transactions,
                   "Of each run on the network")
@@ -213,6 +229,9 @@ void add_shared_options(Command command, FigureCommandOptions& options) {
   command.add_option("--partitions", server.partitions, "Of the structures, with a lock each")
       .range(Limit{1}, Limit{65536})
       .capture_default();
+  add_size_option(command, "--log-gap", server.log_gap,
+                  "Between the logs of two threads; 0: their headers all lie in one bank", 0,
+                  1 << 20);
   add_word_option(command, "--logging", server.logging, workload::parse_logging,
                   "How the server's transactions are atomic (undo)", workload::logging_names());
   add_word_option(command, "--persist-point", server.persist_point, memsys::parse_persist_point,
@@ -224,6 +243,25 @@ void add_shared_options(Command command, FigureCommandOptions& options) {
   add_format_option(command, options.output);
 }
 
+/// What is given and is of other figures: `sim all` has use for everything.
+Result<void> check_command_line(int number, const Command& command) {
+  const std::vector<std::string> server{"--transactions",  "--warm-up", "--footprint-mib",
+                                        "--partitions",    "--log-gap", "--logging",
+                                        "--persist-point", "--seed"};
+  const std::string why = fmt::format("is of no effect on figure {}", number);
+  const bool of_server = number >= 9 && number <= 11;
+  if (of_server)
+    return refuse_given(command, {"--hardware", "--applications", "--network-transactions"}, why);
+  PERDURE_TRY_VOID(refuse_given(command, server, why));
+  if (number == 2) PERDURE_TRY_VOID(refuse_given(command, {"--device", "--processor"}, why));
+  if (number > 4) return {};
+  return refuse_given(command, {"--applications", "--network-transactions"}, why);
+}
+
+constexpr std::string_view kExitStatus =
+    "\nExit status: 0 simulated, whether within the paper's numbers or not, 1 an input is wrong or "
+    "a run failed, 2 wrong command line.";
+
 constexpr std::string_view kFiles =
     "--hardware configs/hardware/edr-back-to-back.toml \\\n"
     "      --device configs/hardware/nvm-a.toml --processor configs/hardware/four-cores.toml \\\n"
@@ -233,8 +271,8 @@ constexpr std::string_view kFiles =
 
 void add_sim_figure_commands(Command sim) {
   const auto options = std::make_shared<FigureCommandOptions>();
-  const Command figure = sim.add_subcommand(
-      "figure", "A figure of the seed papers, simulated, beside what the paper says");
+  const Command figure =
+      sim.add_subcommand("figure", "A figure of the papers, simulated, beside what the paper says");
   const auto parse = [](std::string_view word) -> Result<int> {
     for (const int number : kFigures) {
       if (word == std::to_string(number)) return number;
@@ -246,17 +284,23 @@ void add_sim_figure_commands(Command sim) {
   add_word_option(figure, "number", options->number, +parse, "Which one", "2|4|9|10|11|12|13")
       .required();
   add_shared_options(figure, *options);
-  add_examples(figure, fmt::format("  perdure sim figure 4\n  perdure sim figure 13 {}", kFiles));
-  run_with(figure, [options] { return run_figures(*options, {options->number}); });
+  add_examples(figure, fmt::format("  perdure sim figure 4\n  perdure sim figure 13 {}{}", kFiles,
+                                   kExitStatus));
+  run_with(figure, [options, figure] {
+    const auto right = check_command_line(options->number, figure);
+    if (right.ok()) return run_figures(*options, {options->number});
+    print_error(right.error());
+    return ExitStatus::Usage;
+  });
 
   const auto every = std::make_shared<FigureCommandOptions>();
   const Command all =
-      sim.add_subcommand("all", "All figures of the seed papers, simulated, and a page of them");
+      sim.add_subcommand("all", "All figures of the papers, simulated, and a page of them");
   add_shared_options(all, *every);
   add_examples(all, fmt::format("  perdure sim all --report figures.html\n"
                                 "  perdure sim all {} \\\n      --footprint-mib 64 "
-                                "--transactions 2000 --report figures.html",
-                                kFiles));
+                                "--transactions 2000 --report figures.html{}",
+                                kFiles, kExitStatus));
   run_with(all, [every] { return run_figures(*every, {kFigures.begin(), kFigures.end()}); });
 }
 

@@ -1,6 +1,6 @@
-// The figures of the seed papers simulated, each beside what its paper says: of 000 figure 2
-// (sim_remotelog_runs.cc), of 001 figures 4, 12 and 13 on the network (sim_network_figures.cc) and
-// 9 to 11 on the server (sim_server_figures.cc).
+// The papers' figures simulated, each beside what its paper says: figure 2 of the taxonomy paper
+// (sim_remotelog_runs.cc); of the BROI paper 4, 12 and 13 on the network (sim_network_figures.cc)
+// and 9 to 11 on the server (sim_server_figures.cc).
 #pragma once
 
 #include "sim/client_applications.h"
@@ -48,7 +48,7 @@ struct SharedRuns {
   std::optional<std::vector<Assumed>> assumed_of_servers;
 };
 
-/// BSP over Sync with 6 epochs of 512 bytes, as seed paper 001 has it.
+/// BSP over Sync with 6 epochs of 512 bytes, as the BROI paper has it.
 inline constexpr double kFigure4Gain = 4.6;
 inline constexpr std::array kFigures{2, 4, 9, 10, 11, 12, 13};
 

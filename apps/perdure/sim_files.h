@@ -2,6 +2,7 @@
 // configs that are part of the command.
 #pragma once
 
+#include "command_line/command_line.h"
 #include "core/hardware.h"
 #include "memsys/device.h"
 #include "memsys/server/processor.h"
@@ -25,6 +26,16 @@ Result<Hardware> network_of(const std::string& path);
 Result<memsys::Device> device_of(const std::string& path);
 Result<memsys::Processor> processor_of(const std::string& path);
 Result<std::vector<sim::ClientApplication>> applications_of(const std::string& path);
+
+/// The name of a file; an empty one, as of a variable that is not set, would be as if none was
+/// given. Errors  InvalidArgument: it is empty, or `-`.
+Result<void> check_file_name(const std::string& name);
+/// The same, where `-` is standard input. Errors  InvalidArgument: it is empty.
+Result<void> check_input_name(const std::string& name);
+
+/// Errors  InvalidArgument: one of `options` was given, and `why` it would be of no effect.
+Result<void> refuse_given(const Command& command, const std::vector<std::string>& options,
+                          std::string_view why);
 
 /// Errors  InvalidArgument: `output` is one of the `inputs`, by whatever names, and would destroy
 /// it.

@@ -9,6 +9,7 @@
 #include "profile_options.h"
 #include "sim/method_price.h"
 #include "sim_commands.h"
+#include "sim_files.h"
 
 #include <fmt/format.h>
 
@@ -134,15 +135,23 @@ std::string text_of(const std::vector<Priced>& priced, const Hardware& hardware)
 
 ExitStatus run_sim_method(const MethodPriceOptions& options) {
   auto priced = methods_to_price(options);
-  if (!priced.ok()) return fail(priced.error());
+  if (!priced.ok()) {
+    print_error(priced.error());
+    // A name that no method has is a word of the command line.
+    return options.method.empty() ? ExitStatus::Failed : ExitStatus::Usage;
+  }
   const auto hardware = hardware_for(*priced, options);
   if (!hardware.ok()) return fail(hardware.error());
   check::CheckOptions bounds;
   bounds.states_max = kStatesMax;
+  report::ProgressBar bar(priced->size());
+  std::uint64_t done = 0;
   for (Priced& each : *priced) {
+    bar.show(done++, each.method.name);
     each.price = sim::price(each.method, each.profile, *hardware, options.price);
     each.proof = check::check(each.method, each.profile, bounds);
   }
+  bar.clear();
   if (options.output == Format::Json) {
     print(json_text(json_of(*priced, *hardware), 2) + "\n");
   } else {
@@ -160,13 +169,15 @@ void add_sim_method_command(Command sim) {
   command
       .add_option("--hardware", options->hardware,
                   "Network and server, TOML (what is assumed of the transport)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   const Command what = command.add_choice("What to price");
   what.add_option("--method", options->method, "A method by name: `perdure check --list`")
       .option_text("NAME");
   what.add_option("--file", options->file,
                   "Methods in JSON, as `perdure plan` prints them; - is standard input")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_input_name);
   what.add_flag("--all", options->all, "All methods of the tables, on their responders");
   add_profile_options(command, options->profile);
   add_word_option(command, "--shape", options->shape_word, parse_shape,
@@ -179,7 +190,8 @@ void add_sim_method_command(Command sim) {
                "      --method write-flush --domain dmp --ddio off --transport infiniband\n"
                "  perdure sim method --hardware configs/hardware/hdr100-one-switch.toml --all "
                "--transport roce\n"
-               "  perdure plan --all --format json | perdure sim method --file -");
+               "  perdure plan --all --format json | perdure sim method --file -\n"
+               "Exit status: 0 priced, 1 an input is wrong, 2 wrong command line.");
   run_with(command, [options, command] {
     if (command.count("--shape") > 0) options->shape = options->shape_word;
     options->profile_given = describes_responder(command);

@@ -1,5 +1,5 @@
 // `perdure sim network`: clients make transactions durable in the memory of another machine, epoch
-// by epoch (Sync) or with the order kept by the server (BSP, seed paper 001, sections III and V).
+// by epoch (Sync) or with the order kept by the server (BSP; BROI paper, sections III and V).
 #include "core/counted.h"
 #include "core/json.h"
 #include "core/try.h"
@@ -7,6 +7,7 @@
 #include "profile_options.h"
 #include "report/charts.h"
 #include "sim_commands.h"
+#include "sim_files.h"
 #include "sim_network_runs.h"
 
 #include <fmt/format.h>
@@ -86,8 +87,13 @@ Result<std::vector<NetworkRow>> simulate_all(const NetworkSetup& setup,
                                              const NetworkCommandOptions& options,
                                              sim::NetworkOptions run) {
   std::vector<NetworkRow> rows;
+  StatusLine status;
   for (const Strategy strategy : options.strategies) {
     run.strategy = strategy;
+    run.progress = [&](std::uint64_t begun) {
+      status.show(fmt::format("{}, {} bytes: {} %", to_string(strategy), run.shape.epoch_bytes,
+                              100 * begun / run.transactions));
+    };
     PERDURE_TRY(result, simulate_network(setup, run));
     NetworkRow& row = rows.emplace_back();
     row.strategy = strategy;
@@ -218,13 +224,17 @@ Result<void> check_command_line(const NetworkCommandOptions& options, const Comm
         ErrorCode::InvalidArgument,
         "--lost-ack-one-in 1: no transaction would ever get its persist ACK; use 2 or more"};
   }
-  if (!options.files.device.empty() || !options.files.processor.empty()) return {};
-  for (const std::string option : {"--order", "--persist-point"}) {
-    if (command.count(option) == 0) continue;
-    return Error{ErrorCode::InvalidArgument,
-                 option + " is of the server's banks: use it with --device or --processor"};
+  if (options.run.lost_ack_one_in == 0) {
+    PERDURE_TRY_VOID(refuse_given(command, {"--ack-timeout-us"},
+                                  "is of lost persist ACKs: use it with --lost-ack-one-in"));
   }
-  return {};
+  if (options.output == NetworkFormat::Plot) {
+    PERDURE_TRY_VOID(refuse_given(command, {"--epoch-bytes"},
+                                  "is what --format plot varies: it draws 64 to 16384 bytes"));
+  }
+  if (!options.files.device.empty() || !options.files.processor.empty()) return {};
+  return refuse_given(command, {"--order", "--persist-point"},
+                      "is of the server's banks: use it with --device or --processor");
 }
 
 ExitStatus run_sim_network(const NetworkCommandOptions& options) {
@@ -305,14 +315,17 @@ void add_sim_network_command(Command sim) {
   command
       .add_option("--hardware", options->files.hardware,
                   "Network and server, TOML (edr-back-to-back)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command
       .add_option("--device", options->files.device,
                   "The server's memory device, TOML (no banks: each epoch takes medium_write)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command
       .add_option("--processor", options->files.processor, "Its persist buffers, TOML (four-cores)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   add_word_option(command, "--strategy", options->strategies, parse_strategies,
                   "What a client waits for (all); transport-ack is known unsafe, and refused",
                   "sync|bsp|all|transport-ack");

@@ -92,6 +92,10 @@ Result<NetworkPair> simulate_pair(const NetworkSetup& setup, sim::NetworkOptions
   PERDURE_TRY(sync, simulate_network(setup, options));
   PERDURE_ASSERT(sync.writing > 0);
   options.strategy = sim::Strategy::Bsp;
+  if (options.progress) {
+    options.progress = [hears = options.progress, before = options.transactions](
+                           std::uint64_t begun) { hears(before + begun); };
+  }
   PERDURE_TRY(bsp, simulate_network(setup, options));
   return NetworkPair{std::move(sync), std::move(bsp)};
 }

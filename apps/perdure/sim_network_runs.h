@@ -53,6 +53,7 @@ struct NetworkPair {
 ///         compare; the device is too small for so many clients.
 Result<void> check_pair(const NetworkSetup& setup, const sim::NetworkOptions& options);
 
+/// `options.progress` hears of the transactions of both: in the end that twice as many have begun.
 /// Errors  as simulate_network and check_pair.
 Result<NetworkPair> simulate_pair(const NetworkSetup& setup, sim::NetworkOptions options);
 

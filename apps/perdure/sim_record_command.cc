@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "core/counted.h"
 #include "core/json.h"
+#include "core/printable.h"
 #include "core/try.h"
 #include "interpose/journal.h"
 #include "interposed_program.h"
@@ -140,10 +141,10 @@ std::string text_of(const Gains& gains) {
 std::string text_of(const Report& report, const RecordCommandOptions& options) {
   const Recording& recording = report.recording;
   std::string text = fmt::format(
-      "measured: {}, {}\n", fmt::join(options.program, " "),
+      "measured: {}, {}\n", printable_name(fmt::format("{}", fmt::join(options.program, " "))),
       recording.processes == 1 ? "1 process" : fmt::format("{} processes", recording.processes));
   for (const RecordedFile& file : recording.files) {
-    text += fmt::format("  {:#x} {} B of {}\n", file.base, file.bytes, file.path);
+    text += fmt::format("  {:#x} {} B of {}\n", file.base, file.bytes, printable_name(file.path));
   }
   text += fmt::format("  {:<16} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "thread", "flushes", "lines",
                       "changed", "drains", "epochs");
@@ -201,6 +202,7 @@ void warn_of_gaps(const Recording& recording) {
 
 Result<Report> record(const RecordCommandOptions& options) {
   PERDURE_TRY(program, find_interposable(options.program.front()));
+  PERDURE_TRY_VOID(check_no_input(options.trace, {program}));
   PERDURE_TRY(directory, test::TemporaryDirectory::make(options.scratch));
   PERDURE_TRY_VOID(create_journal(directory.path()));
   InterposedRun run;
@@ -215,6 +217,9 @@ Result<Report> record(const RecordCommandOptions& options) {
   report.recording = std::move(recording);
   warn_of_gaps(report.recording);
   PERDURE_TRY_VOID(check_recorded(report.recording, options.program.front()));
+  std::vector<std::string> mapped;
+  for (const RecordedFile& file : report.recording.files) mapped.push_back(file.path);
+  PERDURE_TRY_VOID(check_no_input(options.trace, mapped));
   const std::string name = fmt::format("{}", fmt::join(options.program, " "));
   PERDURE_TRY_VOID(write_trace(directory.path(), report.recording, name, options.trace));
   PERDURE_TRY(gains, simulate_gains(options.trace, report.recording, options.gains));
@@ -225,7 +230,8 @@ Result<Report> record(const RecordCommandOptions& options) {
 ExitStatus run_sim_record(const RecordCommandOptions& options) {
   std::vector<std::string> inputs = options.gains.devices;
   inputs.push_back(options.gains.hardware);
-  inputs.push_back(options.program.front());
+  // A program's arguments are mostly files of its own.
+  inputs.insert(inputs.end(), options.program.begin(), options.program.end());
   if (const auto free = check_no_input(options.trace, inputs); !free.ok()) {
     print_error(free.error());
     return ExitStatus::Usage;
@@ -261,11 +267,13 @@ void add_sim_record_command(Command sim) {
                   "A device to simulate it on, TOML; again for more; the first is compared with "
                   "(the built-in NVM, and one with faster cells)")
       .one_word_each()
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command
       .add_option("--hardware", options->gains.hardware,
                   "Network to another machine's memory, TOML (two machines on EDR)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   add_word_option(command, "--persist-point", options->gains.persist_point,
                   memsys::parse_persist_point, "When a write counts as persisted (array)",
                   "accept|bus|array");

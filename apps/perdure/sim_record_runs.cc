@@ -2,6 +2,7 @@
 #include "sim_record_runs.h"
 
 #include "core/try.h"
+#include "output.h"
 #include "sim_files.h"
 #include "sim_network_runs.h"
 
@@ -18,7 +19,7 @@ using memsys::Order;
 // The first is what programs on persistent memory do today: CLWB and SFENCE. All have persist
 // buffers of the same size.
 constexpr std::array kOrders = {Order::Sync, Order::Epoch, Order::Broi, Order::Eadr};
-constexpr std::uint64_t kUsualEpochs = 6;            // of seed paper 001, figure 4
+constexpr std::uint64_t kUsualEpochs = 6;            // of the BROI paper, figure 4
 constexpr std::uint64_t kNetworkTransactions = 200;  // each takes the same time but for the first
 // A transaction of more takes that much longer for each, in either strategy.
 constexpr std::uint64_t kEpochsMax = 10'000;
@@ -45,11 +46,17 @@ Result<std::vector<memsys::Device>> devices_of(const std::vector<std::string>& f
 }
 
 Result<double> time_on(const memsys::Device& device, const std::string& trace,
-                       const memsys::MemoryOptions& options) {
+                       memsys::MemoryOptions options, StatusLine& status) {
+  const std::string what = fmt::format("{} on {}", to_string(options.order), device.name);
+  status.show(what);
   PERDURE_TRY(bytes, memsys::open_trace(trace));
   const memsys::AddressMap map(device);
   memsys::TraceReader reader(*bytes, trace, {map.lines(), map.line_bytes()});
   PERDURE_TRY(summary, reader.survey(memsys::TraceFormat::Perdure));
+  const std::uint64_t requests = std::max<std::uint64_t>(summary.reads + summary.writes, 1);
+  options.progress = [&](std::uint64_t left) {
+    status.show(fmt::format("{}: {} %", what, 100 * (requests - left) / requests));
+  };
   PERDURE_TRY(result, memsys::run_memory(device, reader, std::move(summary), options));
   const memsys::Cycle end = std::max(result.finish_cycle, result.persisted_cycle);
   return static_cast<double>(end) * device.clock_ns;
@@ -58,7 +65,7 @@ Result<double> time_on(const memsys::Device& device, const std::string& trace,
 double over(double one, double other) { return other > 0 ? one / other : 0; }
 
 Result<DeviceGain> gain_on(const memsys::Device& device, const std::string& trace,
-                           memsys::PersistPoint persist_point) {
+                           memsys::PersistPoint persist_point, StatusLine& status) {
   DeviceGain gain;
   gain.device = device.name;
   for (const Order order : kOrders) {
@@ -66,7 +73,7 @@ Result<DeviceGain> gain_on(const memsys::Device& device, const std::string& trac
     options.order = order;
     options.sync_has_buffers = true;  // or what is compared would not be the order alone
     options.persist_point = persist_point;
-    PERDURE_TRY(ns, time_on(device, trace, options));
+    PERDURE_TRY(ns, time_on(device, trace, options, status));
     const double sync = gain.orders.empty() ? ns : gain.orders.front().ns;
     gain.orders.push_back({order, ns, over(sync, ns)});
   }
@@ -107,8 +114,9 @@ Result<Gains> simulate_gains(const std::string& trace, const Recording& recordin
                              const GainOptions& options) {
   Gains gains;
   PERDURE_TRY(devices, devices_of(options.devices));
+  StatusLine status;
   for (const memsys::Device& device : devices) {
-    PERDURE_TRY(gain, gain_on(device, trace, options.persist_point));
+    PERDURE_TRY(gain, gain_on(device, trace, options.persist_point, status));
     const double first =
         gains.devices.empty() ? gain.orders.front().ns : gains.devices.front().orders.front().ns;
     gain.gain = over(first, gain.orders.front().ns);

@@ -1,10 +1,11 @@
-// `perdure sim remotelog`: seed paper 000's figure 2, all 72 configurations, on a hardware file.
+// `perdure sim remotelog`: the taxonomy paper's figure 2, 72 configurations, on a hardware file.
 #include "core/json.h"
 #include "core/try.h"
 #include "output.h"
 #include "profile_options.h"
 #include "report/table.h"
 #include "sim_commands.h"
+#include "sim_files.h"
 #include "sim_remotelog_runs.h"
 
 #include <fmt/format.h>
@@ -126,7 +127,7 @@ std::string text_of(const std::vector<RemotelogRow>& rows,
   std::string text = fmt::format(
       "simulated: REMOTELOG, {} appends of {} bytes in each configuration, {}\n\n{}\n",
       options.run.records, options.record_bytes, hardware.network.name, table_of(rows).text());
-  text += fmt::format("Seed paper 000, by section:\n{}\n{}\n",
+  text += fmt::format("The taxonomy paper, by section:\n{}\n{}\n",
                       claims_table(remotelog_claims(rows)).text(),
                       assumptions_table(assumptions).text());
   for (const std::string& remark : remotelog_remarks(rows)) text += "- " + remark + "\n";
@@ -143,21 +144,17 @@ ExitStatus run_sim_remotelog(RemotelogCommandOptions options) {
   }
   options.run.record_bytes = static_cast<double>(options.record_bytes);
   options.run.responder.rnr_timer = options.rnr_timer_us * 1e3;
-  const auto rows = simulate_remotelog(*hardware, options.run);
-  if (!rows.ok()) {
-    print_error(rows.error());
+  const auto study = study_remotelog(*hardware, options.run);
+  if (!study.ok()) {
+    print_error(study.error());
     return ExitStatus::Failed;
   }
-  const auto assumptions = remotelog_assumptions(*hardware, options.run);
-  if (!assumptions.ok()) {
-    print_error(assumptions.error());
-    return ExitStatus::Failed;
-  }
+  const auto& [rows, assumptions] = *study;
   switch (options.output) {
-    case RemotelogFormat::Text: print(text_of(*rows, *assumptions, *hardware, options)); break;
-    case RemotelogFormat::Json: print(json_of(*rows, *assumptions, *hardware, options)); break;
-    case RemotelogFormat::Csv: print(table_of(*rows).csv()); break;
-    case RemotelogFormat::Plot: print(remotelog_drawing(*rows)); break;
+    case RemotelogFormat::Text: print(text_of(rows, assumptions, *hardware, options)); break;
+    case RemotelogFormat::Json: print(json_of(rows, assumptions, *hardware, options)); break;
+    case RemotelogFormat::Csv: print(table_of(rows).csv()); break;
+    case RemotelogFormat::Plot: print(remotelog_drawing(rows)); break;
   }
   return ExitStatus::Ok;
 }
@@ -195,11 +192,12 @@ void add_sim_remotelog_command(Command sim) {
   const auto options = std::make_shared<RemotelogCommandOptions>();
   const Command command = sim.add_subcommand(
       "remotelog",
-      "A log in another machine's memory, 72 configurations: seed paper 000's figure 2");
+      "A log in another machine's memory, 72 configurations: the taxonomy paper's figure 2");
   command
       .add_option("--hardware", options->hardware,
                   "Network and server, TOML (edr-one-switch, the paper's testbed)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command.add_option("--records", options->run.records, "That are appended in each configuration")
       .range(std::uint64_t{1}, std::uint64_t{100'000'000})
       .capture_default();

@@ -1,8 +1,9 @@
-// Seed paper 000's figure 2, simulated: REMOTELOG under all 72 methods of its tables, each beside
+// Figure 2 of the taxonomy paper, simulated: REMOTELOG under all 72 methods of its tables, beside
 // the one method that is right on every responder, and its claims.
 #pragma once
 
 #include "plan/paper.h"
+#include "report/progress.h"
 #include "sim/remotelog_run.h"
 #include "sim_figures.h"
 
@@ -19,10 +20,23 @@ struct RemotelogRow {
   sim::RemotelogResult universal;  // kUniversalMethod on the same responder, flushing always
 };
 
-/// Errors  NotFound: only if the methods have changed their names.
-///         InvalidArgument: fewer receive buffers than an update takes.
+/// Says on standard error how far the appends of a command's simulations are.
+class RemotelogProgress {
+ public:
+  RemotelogProgress(std::uint64_t simulations, const sim::RemotelogOptions& options);
+  /// run_remotelog, which is one of them.
+  sim::RemotelogResult run(const Method& method, const ServerProfile& profile,
+                           const Hardware& hardware, sim::RemotelogOptions options);
+
+ private:
+  report::ProgressBar bar_;
+  std::uint64_t appended_ = 0;
+};
+
+/// Errors  InvalidArgument: fewer receive buffers than an update takes.
 Result<std::vector<RemotelogRow>> simulate_remotelog(const Hardware& hardware,
-                                                     const sim::RemotelogOptions& options);
+                                                     const sim::RemotelogOptions& options,
+                                                     RemotelogProgress& progress);
 
 double mean_us(const sim::RemotelogResult& result);
 
@@ -36,7 +50,16 @@ std::vector<Claim> remotelog_claims(const std::vector<RemotelogRow>& rows);
 /// The same on other servers than the file's, which the paper's may have been.
 /// Errors  as simulate_remotelog.
 Result<std::vector<Assumption>> remotelog_assumptions(const Hardware& hardware,
-                                                      const sim::RemotelogOptions& options);
+                                                      const sim::RemotelogOptions& options,
+                                                      RemotelogProgress& progress);
+
+struct RemotelogStudy {
+  std::vector<RemotelogRow> rows;
+  std::vector<Assumption> assumptions;
+};
+/// Both. Errors  as simulate_remotelog.
+Result<RemotelogStudy> study_remotelog(const Hardware& hardware,
+                                       const sim::RemotelogOptions& options);
 /// What they say in words, each with what the runs show.
 std::vector<std::string> remotelog_remarks(const std::vector<RemotelogRow>& rows);
 report::Table remotelog_table(const std::vector<RemotelogRow>& rows);

@@ -7,6 +7,7 @@
 #include "sim_remotelog_runs.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <tuple>
@@ -25,7 +26,7 @@ BarChart::Bar named_bar(double value, const std::string& name) {
   return {value, fmt::format("{}: {:.2f}", name, value), 0, 0};
 }
 
-// --- seed paper 000 ----------------------------------------------------------------------------
+// --- the taxonomy paper ------------------------------------------------------------------------
 
 /// A message costs the responder's CPU; how much, the paper does not say.
 Result<Sensitivity> draw_figure_2(const FigureOptions& options) {
@@ -42,9 +43,11 @@ Result<Sensitivity> draw_figure_2(const FigureOptions& options) {
   auto& panel = chart.panels.emplace_back();
   sim::RemotelogOptions one;
   one.records = 1;
-  for (const double handle : {0.0, 200.0, 400.0, 800.0, 1600.0}) {
+  constexpr std::array kHandles{0.0, 200.0, 400.0, 800.0, 1600.0};
+  RemotelogProgress progress(kHandles.size(), one);
+  for (const double handle : kHandles) {
     hardware.server.handle = handle;
-    PERDURE_TRY(rows, simulate_remotelog(hardware, one));
+    PERDURE_TRY(rows, simulate_remotelog(hardware, one, progress));
     const std::vector<Claim> claims = remotelog_claims(rows);
     auto& group = panel.groups.emplace_back();
     group.label = fmt::format("{:.0f}", handle);

@@ -1,10 +1,11 @@
 // `perdure sim server`: programs on a simulated processor with persistent memory, under several
-// orders of persistence side by side (seed paper 001, figures 9 to 11).
+// orders of persistence side by side (BROI paper, figures 9 to 11).
 #include "core/counted.h"
 #include "core/json.h"
 #include "core/try.h"
 #include "output.h"
 #include "sim_commands.h"
+#include "sim_files.h"
 #include "sim_server_runs.h"
 
 #include <fmt/format.h>
@@ -89,6 +90,7 @@ ordered_json json_of(const std::vector<ServerRow>& rows, const ServerSetup& setu
                         {"logging", workload::to_string(options.logging)},
                         {"persist_point", memsys::to_string(options.persist_point)},
                         {"durable_commits", options.durable_commits},
+                        {"log_gap_bytes", options.log_gap},
                         {"remote_channels", options.remote_channels},
                         {"remote_trace", options.remote_trace},
                         {"seed", options.seed},
@@ -178,14 +180,14 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
   }
   text += std::string(
               "  requests that found another row open in their bank or awaited, and those of them "
-              "whose bank was\n  at work for it; seed paper 001's motivation has 36 % stalled by "
+              "whose bank was\n  at work for it; the BROI paper's motivation has 36 % stalled by "
               "bank conflicts\n") +
           text_of_epochs(rows);
   const ServerGain gain = gain_of(rows);
   if (gain.workloads == 0) return text;
   const PublishedGain paper = published_gain(options.remote_channels > 0);
   text += fmt::format(
-      "  broi over epoch, geometric mean of {}; in brackets seed paper 001's mean:\n"
+      "  broi over epoch, geometric mean of {}; in brackets the BROI paper's mean:\n"
       "    memory throughput (figure 9) {:+.0f} % ({:+.0f} %), operations (figure 10) {:+.0f} % "
       "({:+.0f} %)\n",
       counted(gain.workloads, "workload"), 100 * (gain.bus - 1), 100 * (paper.bus - 1),
@@ -200,17 +202,26 @@ ExitStatus run_sim_server(const ServerCommandOptions& options) {
     return ExitStatus::Failed;
   }
   BuiltStructures structures;
-  const auto rows = simulate_servers(*setup, options, structures);
-  if (!rows.ok()) {
-    print_error(rows.error());
-    return ExitStatus::Failed;
-  }
+  std::vector<ServerRow> rows;
+  const auto simulated = simulate_servers(*setup, options, structures, rows);
   if (options.output == Format::Json) {
-    print(json_text(json_of(*rows, *setup, options), 2) + "\n");
-  } else {
-    print(text_of(*rows, *setup, options));
+    if (simulated.ok()) print(json_text(json_of(rows, *setup, options), 2) + "\n");
+  } else if (!rows.empty()) {
+    print(text_of(rows, *setup, options));  // what one workload under one order ended, too
   }
-  return ExitStatus::Ok;
+  return simulated.ok() ? ExitStatus::Ok : fail(simulated.error());
+}
+
+/// What is given and would be of no effect.
+Result<void> check_command_line(const ServerCommandOptions& options, const Command& command) {
+  PERDURE_TRY_VOID(check_log_gap(options));
+  if (options.remote_channels == 0) {
+    return refuse_given(command, {"--remote-trace", "--remote-epoch-bytes", "--remote-interval-ns"},
+                        "is of remote channels: use it with --remote-channels");
+  }
+  if (!options.remote_trace) return {};
+  return refuse_given(command, {"--remote-epoch-bytes"},
+                      "is of epochs at random places: with --remote-trace they are the workload's");
 }
 
 void add_run_options(Command command, ServerCommandOptions& options) {
@@ -229,6 +240,9 @@ void add_run_options(Command command, ServerCommandOptions& options) {
   command.add_option("--partitions", options.partitions, "Of the structure, with a lock each")
       .range(Limit{1}, Limit{65536})
       .capture_default();
+  add_size_option(command, "--log-gap", options.log_gap,
+                  "Between the logs of two threads; 0: their headers all lie in one bank", 0,
+                  1 << 20);
   command.add_option("--cores", options.cores, "Instead of the file's; 0: the file's")
       .range(Limit{0}, Limit{memsys::kCoresMax})
       .capture_default();
@@ -259,10 +273,12 @@ void add_sim_server_command(Command sim) {
   const Command command = sim.add_subcommand(
       "server", "Programs on cores, caches, persist buffers and persistent memory");
   command.add_option("--device", options->device, "Memory device and controller, TOML (nvm-a)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   command
       .add_option("--processor", options->processor, "Cores, caches and buffers, TOML (four-cores)")
-      .option_text("FILE");
+      .option_text("FILE")
+      .each(check_file_name);
   add_word_option(command, "--workload", options->workloads, parse_workloads,
                   "What the threads run (all)", workload::structure_names() + "|all");
   add_word_option(command, "--order", options->orders, parse_orders,
@@ -280,8 +296,13 @@ void add_sim_server_command(Command sim) {
       "      --processor configs/hardware/four-cores.toml --workload hash --order broi \\\n"
       "      --logging redo --persist-point bus --format json\n"
       "docs/simulator.md describes both files. Exit status: 0 simulated, 1 an input is "
-      "wrong, 2 wrong command line.");
-  run_with(command, [options] { return run_sim_server(*options); });
+      "wrong, a deadlock, or the order of persistence was broken, 2 wrong command line.");
+  run_with(command, [options, command] {
+    const auto right = check_command_line(*options, command);
+    if (right.ok()) return run_sim_server(*options);
+    print_error(right.error());
+    return ExitStatus::Usage;
+  });
 }
 
 }  // namespace perdure::app

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <optional>
 
 namespace perdure::app {
@@ -28,13 +29,15 @@ std::uint64_t footprint_of(StructureKind kind, const ServerRunOptions& options) 
 }
 
 Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& options,
-                              const workload::Structure& structure, Ordering order) {
+                              const workload::Structure& structure, Ordering order,
+                              std::function<void(std::uint64_t)> progress) {
   workload::TransactionsOptions program_options;
   program_options.logging = options.logging;
   program_options.threads = setup.processor.threads();
   program_options.partitions = static_cast<std::uint32_t>(options.partitions);
   program_options.seed = options.seed;
   program_options.durable_commits = options.durable_commits;
+  program_options.log_gap = options.log_gap;
   workload::Transactions program(structure.clone(), program_options);
   // Another seed, or a channel would do what a thread does.
   workload::TransactionsOptions remote_options = program_options;
@@ -47,6 +50,7 @@ Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& 
   run.persist_point = options.persist_point;
   run.transactions = options.transactions;
   run.warm_transactions = options.warm_up;
+  run.progress = std::move(progress);
   run.remote = {static_cast<std::uint32_t>(options.remote_channels),
                 options.remote_epoch_bytes,
                 options.remote_interval_ns * 1000,
@@ -88,6 +92,13 @@ ServerSetup scaled(ServerSetup setup, const ServerScale& scale) {
   return setup;
 }
 
+Result<void> check_log_gap(const ServerRunOptions& options) {
+  if (options.log_gap % memsys::kCacheLineBytes == 0) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("--log-gap: {} bytes are no whole lines of {}; use a multiple of it",
+                           options.log_gap, memsys::kCacheLineBytes)};
+}
+
 Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& options) {
   for (const StructureKind kind : options.workloads) {
     const std::uint64_t bytes = footprint_of(kind, options);
@@ -100,7 +111,7 @@ Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& opt
     }
     const auto with_logs = [&](std::uint64_t logs) {
       return bytes + options.partitions * memsys::kCacheLineBytes +
-             logs * workload::Transactions::kLogBytes;
+             logs * (workload::Transactions::kLogBytes + options.log_gap);
     };
     const std::uint64_t needed =
         with_logs(setup.processor.threads()) +
@@ -128,23 +139,37 @@ const workload::Structure& BuiltStructures::of(StructureKind kind,
   return *structure;
 }
 
-Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
-                                                const ServerRunOptions& options,
-                                                BuiltStructures& structures) {
+Result<void> simulate_servers(const ServerSetup& setup, const ServerRunOptions& options,
+                              BuiltStructures& structures, std::vector<ServerRow>& rows) {
   PERDURE_TRY_VOID(check_servers(setup, options));
-  std::vector<ServerRow> rows;
   StatusLine status;
   for (const StructureKind kind : options.workloads) {
     status.show(fmt::format("{}: building", workload::to_string(kind)));
     const workload::Structure& structure = structures.of(kind, options);
     for (const Ordering order : options.orders) {
-      status.show(fmt::format("{}: {} ({} of {})", workload::to_string(kind),
-                              memsys::to_string(order), rows.size() + 1,
-                              options.workloads.size() * options.orders.size()));
-      PERDURE_TRY(result, simulate(setup, options, structure, order));
-      rows.push_back({kind, order, result});
+      const std::string which =
+          fmt::format("{}: {} ({} of {})", workload::to_string(kind), memsys::to_string(order),
+                      rows.size() + 1, options.workloads.size() * options.orders.size());
+      status.show(which);
+      const auto progress = [&](std::uint64_t transactions) {
+        status.show(fmt::format("{}, {} %", which, 100 * transactions / options.transactions));
+      };
+      auto result = simulate(setup, options, structure, order, progress);
+      if (!result.ok()) {
+        return Error{result.code(), fmt::format("{} under {}: {}", workload::to_string(kind),
+                                                memsys::to_string(order), result.error().message)};
+      }
+      rows.push_back({kind, order, *result});
     }
   }
+  return {};
+}
+
+Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
+                                                const ServerRunOptions& options,
+                                                BuiltStructures& structures) {
+  std::vector<ServerRow> rows;
+  PERDURE_TRY_VOID(simulate_servers(setup, options, structures, rows));
   return rows;
 }
 

@@ -37,6 +37,7 @@ struct ServerRunOptions {
   std::uint64_t cores = 0;  // 0: the file's
   std::uint64_t seed = 1;
   bool durable_commits = false;
+  std::uint64_t log_gap = 0;  // bytes between the logs of two threads
   std::uint64_t remote_channels = 0;
   std::uint64_t remote_epoch_bytes = 512;
   std::uint64_t remote_interval_ns = 1000;
@@ -66,6 +67,9 @@ struct ServerRow {
 /// Errors  InvalidArgument, NotFound, SystemError: of a file.
 Result<ServerSetup> read_server_setup(const ServerRunOptions& options);
 
+/// Errors  InvalidArgument: --log-gap is no whole number of lines.
+Result<void> check_log_gap(const ServerRunOptions& options);
+
 /// What can be said before a structure is built.
 /// Errors  InvalidArgument: it has too many partitions, or the device is too small for it.
 Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& options);
@@ -82,7 +86,11 @@ class BuiltStructures {
 };
 
 /// All workloads under all orders; says on the terminal how far it is.
-/// Errors  InvalidArgument: what does not fit, or a deadlock. ProtocolError: the law.
+/// Errors  InvalidArgument: what does not fit, or a deadlock; ProtocolError: the law. Both name the
+///         workload and the order, and what was simulated before is in `rows`.
+Result<void> simulate_servers(const ServerSetup& setup, const ServerRunOptions& options,
+                              BuiltStructures& structures, std::vector<ServerRow>& rows);
+/// The same, if nothing of it is of use without the rest.
 Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
                                                 const ServerRunOptions& options,
                                                 BuiltStructures& structures);
@@ -91,7 +99,7 @@ Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
 const memsys::ServerResult* find_row(const std::vector<ServerRow>& rows,
                                      workload::StructureKind kind, memsys::Ordering order);
 
-/// One order over another, as seed paper 001 reports it: over all workloads, geometric means.
+/// One order over another, as the BROI paper reports it: over all workloads, geometric means.
 struct ServerGain {
   std::size_t workloads = 0;  // that were run under both
   double operations = 1;
@@ -101,7 +109,7 @@ ServerGain gain_of(const std::vector<ServerRow>& rows,
                    memsys::Ordering better = memsys::Ordering::Broi,
                    memsys::Ordering than = memsys::Ordering::Epoch);
 
-/// Seed paper 001, section VII.A: memory throughput (figure 9), operations (figure 10).
+/// The BROI paper, section VII.A: memory throughput (figure 9), operations (figure 10).
 struct PublishedGain {
   double bus;
   double operations;

@@ -1,5 +1,5 @@
 // The BROI controller's logic behind its storage: the entries' units and barrier index registers
-// (seed paper 001, section IV.E) come in, the Sch-SET comes out.
+// (BROI paper, section IV.E) come in, the Sch-SET comes out.
 //
 // An entry is a queue of units, oldest first: the bank of a write, and whether it was sent. A
 // barrier index register has the first unit behind its barrier, UNITS where there is no barrier.

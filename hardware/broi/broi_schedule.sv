@@ -1,4 +1,4 @@
-// The BROI controller's decision (seed paper 001, section IV.D, steps i to iii): of each bank the
+// The BROI controller's decision (BROI paper, section IV.D, steps i to iii): of each bank the
 // entry whose write goes next. Storage, addresses and barriers are around it: each entry shows the
 // banks of its SubReady-SET and Next-SET, and how many writes the former has.
 //

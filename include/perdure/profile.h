@@ -1,5 +1,5 @@
 // ServerProfile: what must be known of a responder to persist on it correctly.
-// The axes are those of the taxonomy (seed paper 000, table 1), completed for machines of today.
+// The axes are those of the taxonomy (taxonomy paper, table 1), completed for machines of today.
 #pragma once
 
 #include <perdure/result.h>
@@ -57,8 +57,8 @@ inline constexpr std::uint64_t kDatagramBytesMax = 4096;
 struct Capabilities {
   bool native_flush = false;     // RDMA FLUSH; otherwise a READ inside the written range stands in
   bool atomic_write = false;     // RDMA ATOMIC WRITE of 8 bytes
-  bool ordered_persist = false;  // pwrite with persist acknowledgement (seed paper 001, section V)
-  bool send_flush = false;       // SFlush in the RNIC (seed paper 002)
+  bool ordered_persist = false;  // pwrite with persist acknowledgement (BROI paper, section V)
+  bool send_flush = false;       // SFlush in the RNIC (durable RPC paper)
   /// RDMA FLUSH with placement type persistence (IBTA volume 1 release 1.6, annex A19): when it
   /// completes, the range that it names is in the persistence domain, whatever DDIO does.
   bool persistent_flush = false;

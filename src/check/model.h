@@ -23,13 +23,13 @@
 //     drained. A READ does the same if it lies in something that was written before it on its
 //     connection; a receive buffer is out of its reach. Where the profile has no native FLUSH, a
 //     READ of the last item named stands in for it.
-//   - PWRITE (seed paper 001, section V) is a WRITE that becomes visible when all earlier PWRITEs
+//   - PWRITE (BROI paper, section V) is a WRITE that becomes visible when all earlier PWRITEs
 //   of
 //     its connection have drained, under dmp, with DDIO on or off: the persist buffers keep the
 //     order. It completes when it has drained (the persist ACK). The hardware knows the memory
 //     controller and no page cache; on other domains than dmp the ACK says that the units are
 //     visible.
-//   - SFLUSH (seed paper 002, section 4.1.1) takes effect when everything before it is visible and,
+//   - SFLUSH (durable RPC paper, 4.1.1) takes effect when everything before it is visible and,
 //     under dmp, with DDIO on or off, the receive buffer of the SEND before it on its connection
 //     and what it names of what was written before it have drained.
 //   - Another posted operation completes when the RNIC has it; on iWARP and TCP at any time.

@@ -26,7 +26,7 @@ class Distribution {
   /// No allocation.
   void add(std::uint64_t value) {
     ++buckets_[bucket_of(std::min(value, largest_))];
-    min_ = count_ == 0 ? value : std::min(min_, value);
+    min_ = std::min(min_, value);
     max_ = std::max(max_, value);
     sum_ += static_cast<double>(value);
     ++count_;
@@ -36,7 +36,7 @@ class Distribution {
     PERDURE_ASSERT(buckets_.size() == other.buckets_.size());
     if (other.count_ == 0) return;
     for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
-    min_ = count_ == 0 ? other.min_ : std::min(min_, other.min_);
+    min_ = std::min(min_, other.min_);
     max_ = std::max(max_, other.max_);
     sum_ += other.sum_;
     count_ += other.count_;
@@ -45,7 +45,7 @@ class Distribution {
   std::uint64_t count() const { return count_; }
   /// Zero when nothing was added, like all below.
   std::uint64_t max() const { return max_; }
-  std::uint64_t min() const { return min_; }
+  std::uint64_t min() const { return count_ == 0 ? 0 : min_; }
   double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
 
   /// The smallest bucket end that at least `fraction` of the values do not exceed; 0.5 is the
@@ -84,7 +84,7 @@ class Distribution {
   std::uint64_t largest_;
   std::vector<std::uint64_t> buckets_;
   std::uint64_t count_ = 0;
-  std::uint64_t min_ = 0;
+  std::uint64_t min_ = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t max_ = 0;
   double sum_ = 0;
 };

@@ -4,6 +4,7 @@
 #include "core/assert.h"
 #include "core/built_in_hardware.h"
 #include "core/parameter_file.h"
+#include "core/printable.h"
 #include "core/try.h"
 
 namespace perdure {
@@ -18,6 +19,7 @@ Result<Hardware> hardware_of(ParameterFile& file) {
   ServerHardware& s = hardware.server;
   n.name = file.name();
   file.text("network", "name", Optional, n.name);
+  n.name = printable_name(n.name);
   const auto ns = [&](std::string_view table, std::string_view key, double& target) {
     file.quantity(table, key, Required, "ns", 0, kTimeMax, target);
   };

@@ -34,9 +34,9 @@ struct NetworkHardware {
   double cache_drain = 0;        // the cache line is sent on to the memory controller
   double poll = 0;               // a completion in memory is noticed
   double completion = 0;         // completion entry written and noticed
-  double persist_ack = 0;        // the RNIC makes the persist ACK (seed paper 001, V.A)
+  double persist_ack = 0;        // the RNIC makes the persist ACK (BROI paper, V.A)
   double medium_write = 0;       // memory controller to persistent
-  double send_flush_lookup = 0;  // the RNIC finds a SEND's receive buffer (seed paper 002, 4.1.3)
+  double send_flush_lookup = 0;  // a SEND's receive buffer is found (durable RPC paper, 4.1.3)
 };
 
 /// What the CPU of a responder takes.

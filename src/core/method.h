@@ -37,12 +37,10 @@ std::string to_string(const UpdateShape& shape);
 /// The verbs a requester can post. Write, WriteImm, Send and WritePersist are posted operations in
 /// the sense of the InfiniBand ordering rules; Read, Flush, WriteAtomic and SendFlush are
 /// non-posted. Two that no RNIC has, and the emulated one has where its machine says so:
-///   - WritePersist (PWRITE) is the rdma_pwrite of seed paper 001, section V: what it writes
-///   becomes
+///   - WritePersist (PWRITE) is the rdma_pwrite of the BROI paper, V: what it writes becomes
 ///     durable after all that earlier ones of the connection wrote, and its completion is the
 ///     persist ACK;
-///   - SendFlush (SFLUSH) is the SFlush of seed paper 002, section 4.1.1: the responder's RNIC
-///   looks
+///   - SendFlush (SFLUSH) is the SFlush of the durable RPC paper, 4.1.1: the responder's RNIC looks
 ///     up where the SEND before it has gone, and makes that receive buffer durable, and what it
 ///     names that was written, whatever DDIO does.
 /// WritePolled is a WRITE of a message to a place that the responder's processor polls. It takes no

@@ -24,9 +24,12 @@ Error not_written(const std::string& path, int number) {
 }
 
 /// Something that is no file, and that another can not replace: a device or a pipe. Errors:
-/// InvalidArgument: it is a directory; NotFound: the one above is none.
+/// InvalidArgument: it has no name or is a directory; NotFound: the one above is none.
 Result<bool> is_special(const std::string& path) {
   namespace fs = std::filesystem;
+  if (path.empty()) {
+    return Error{ErrorCode::InvalidArgument, "the name of the file is empty"};
+  }
   std::error_code unknown;
   const fs::file_status there = fs::status(path, unknown);
   if (fs::is_directory(there)) {

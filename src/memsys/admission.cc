@@ -118,12 +118,16 @@ bool Admission::allow_line(const TraceEvent& event, Cycle& at, Thread& thread) {
 }
 
 void Admission::choose_front() {
+  if (threads_.size() == 1) {
+    ready_at_ = threads_.front().ready;
+    return;
+  }
   ready_at_ = kNever;
   std::uint64_t best_index = 0;
   for (std::uint32_t i = 0; i < threads_.size(); ++i) {
     const Cycle ready = threads_[i].ready;
     if (ready == kNever || ready > ready_at_) continue;
-    const std::uint64_t index = several_ ? streams_.peek(i)->index : 0;
+    const std::uint64_t index = streams_.peek(i)->index;
     if (ready == ready_at_ && index > best_index) continue;
     ready_at_ = ready;
     best_index = index;

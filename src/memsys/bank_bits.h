@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace perdure::memsys {
 
@@ -14,10 +13,6 @@ constexpr std::size_t bank_words(std::size_t banks) { return (banks + 63) / 64; 
 
 inline void set_bit(std::span<std::uint64_t> bits, std::uint32_t at) {
   bits[at / 64] |= std::uint64_t{1} << at % 64;
-}
-
-inline void clear_bit(std::vector<std::uint64_t>& bits, std::uint32_t at) {
-  bits[at / 64] &= ~(std::uint64_t{1} << at % 64);
 }
 
 /// The banks of one word, lowest first.

@@ -1,4 +1,4 @@
-// Equation 2 of seed paper 001, for the controllers here and for hardware/broi.
+// Equation 2 of the BROI paper, for the controllers here and for hardware/broi.
 #pragma once
 
 #include <bit>

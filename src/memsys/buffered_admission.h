@@ -1,5 +1,5 @@
 // BufferedAdmission: writes go through persist buffers, so that a thread runs ahead of what is
-// persisted (delegated ordering, seed paper 001, section II.B), and a policy decides which buffered
+// persisted (delegated ordering; BROI paper, section II.B), and a policy decides which buffered
 // write the controller gets. Reads pass the buffers.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace perdure::memsys {
 
-/// Sizes of the hardware. Defaults: seed paper 001, section IV.E, where it names them.
+/// Sizes of the hardware. Defaults: the BROI paper, section IV.E, where it names them.
 struct BufferOptions {
   std::uint64_t entries = 8;       // of the persist buffer of a thread; the paper's of a core
   std::uint64_t bank_depth = 1;    // BROI: writes of a bank that wait in the controller

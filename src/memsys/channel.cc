@@ -23,10 +23,7 @@ Channel::Channel(const Device& device, std::uint32_t number, CommandLog* log)
                        : std::array<std::size_t, 2>{c.read_queue, c.write_queue};
   slots_.resize(places_[0] + places_[1]);
   for (std::size_t i = slots_.size(); i-- > 0;) free_.push_back(static_cast<std::uint32_t>(i));
-  const std::size_t words = (banks_.size() + 63) / 64;
-  busy_.fill(std::vector<std::uint64_t>(words));
-  open_.resize(words);
-  stale_.assign(words, ~std::uint64_t{0});
+  sets_.resize(bank_words(banks_.size()));
   for (std::size_t i = 0; i < banks_.size(); ++i) {
     banks_[i].rank = static_cast<std::uint16_t>(i / device.geometry.banks_in_rank());
     banks_[i].group = static_cast<std::uint16_t>(i / device.geometry.banks);
@@ -50,17 +47,20 @@ void Channel::accept(const Request& request, const Place& place, Cycle now) {
   const std::uint32_t number = free_.back();
   free_.pop_back();
   Slot& slot = slots_[number];
-  slot = Slot{};
   slot.request = request;
   slot.order = order_++;
   slot.bank = place.bank;
   slot.row = place.row;
   slot.column = place.column;
-  find_older_of_line(number);
+  slot.next = slot.waits_for = kNone;
+  slot.filter = filter_of(place);
+  slot.queue = static_cast<std::uint8_t>(queue_of(request.write));
+  slot.awaited_across = slot.awaited = slot.opened = false;
+  if (lines_waiting_[slot.filter] > 0) find_older_of_line(number);
 
   Bank& bank = banks_[place.bank];
-  const std::size_t queue = queue_of(request.write);
-  const List& list = bank.lists[queue];
+  const std::size_t queue = slot.queue;
+  List& list = bank.lists[queue];
   const bool other_row_open = bank.open && bank.row != place.row;
   const bool other_row_waits = list.head != kNone && slots_[list.tail].row != place.row;
   if (other_row_open || other_row_waits) {
@@ -71,7 +71,7 @@ void Channel::accept(const Request& request, const Place& place, Cycle now) {
     if (at_work) ++counts_.bank_busy;
   }
 
-  append(number);
+  const bool news = append(number, bank, list);
   ++waiting_[queue];
   if (slot.waits_for == kNone) ++ready_[queue];
   const std::size_t served_before = serving_;
@@ -84,52 +84,36 @@ void Channel::accept(const Request& request, const Place& place, Cycle now) {
   if (spoils_plan || plan_.urgency == Urgency::Refresh || first_refresh_ <= plan_.at) {
     return plan(now);
   }
-  plan_bank(place.bank, now);
+  if (news) plan_bank(place.bank, now);
 }
 
-void Channel::append(std::uint32_t number) {
+/// False: what the bank does next stays what it was, since the request is behind others.
+inline bool Channel::append(std::uint32_t number, const Bank& bank, List& list) {
   Slot& slot = slots_[number];
-  Bank& bank = banks_[slot.bank];
-  const std::size_t queue = queue_of(slot.request.write);
-  List& list = bank.lists[queue];
   slot.previous = list.tail;
-  if (list.tail != kNone) {
-    slots_[list.tail].next = number;
-  } else {
+  bool news = list.tail == kNone;
+  if (news) {
     list.head = number;
-    set_bit(busy_[queue], slot.bank);
+    set_of(slot.bank).busy[slot.queue] |= bit_of(slot.bank);
+  } else {
+    slots_[list.tail].next = number;
   }
   list.tail = number;
-  set_bit(stale_, slot.bank);
-  ++lines_waiting_[filter_of(slot)];
-  if (!bank.open || bank.row != slot.row) return;
-  std::uint32_t& hits = slot.request.write ? list.write_hits : list.read_hits;
-  std::uint32_t& candidate = slot.request.write ? list.write_candidate : list.read_candidate;
-  ++hits;
-  if (candidate == kNone && slot.waits_for == kNone) candidate = number;
-}
-
-void Channel::remove(std::uint32_t number) {
-  Slot& slot = slots_[number];
-  Bank& bank = banks_[slot.bank];
-  const std::size_t queue = queue_of(slot.request.write);
-  List& list = bank.lists[queue];
-  (slot.previous == kNone ? list.head : slots_[slot.previous].next) = slot.next;
-  (slot.next == kNone ? list.tail : slots_[slot.next].previous) = slot.previous;
-  if (list.head == kNone) clear_bit(busy_[queue], slot.bank);
-  --(slot.request.write ? list.write_hits : list.read_hits);
-  list.stale = true;
-  set_bit(stale_, slot.bank);
-  --lines_waiting_[filter_of(slot)];
-  --waiting_[queue];
-  --ready_[queue];
-  free_.push_back(number);
+  ++lines_waiting_[slot.filter];
+  if (bank.open && bank.row == slot.row) {
+    const std::size_t kind = slot.request.write ? 1 : 0;
+    std::uint32_t& candidate = list.candidate[kind];
+    ++list.hits[kind];
+    news |= candidate == kNone;
+    if (candidate == kNone && slot.waits_for == kNone) candidate = number;
+  }
+  if (news) set_of(slot.bank).stale |= bit_of(slot.bank);
+  return news;
 }
 
 /// Requests for one line keep their order when one of them writes.
 void Channel::find_older_of_line(std::uint32_t number) {
   Slot& slot = slots_[number];
-  if (lines_waiting_[filter_of(slot)] == 0) return;
   for (const List& list : banks_[slot.bank].lists) {
     for (std::uint32_t i = list.tail; i != kNone; i = slots_[i].previous) {
       Slot& older = slots_[i];
@@ -146,7 +130,7 @@ void Channel::find_older_of_line(std::uint32_t number) {
   older.awaited = true;
   if (one_queue_ || older.request.write == slot.request.write || older.awaited_across) return;
   older.awaited_across = true;
-  if (!held_by_other_queue(older)) ++forced_[queue_of(older.request.write)];
+  if (!held_by_other_queue(older)) ++forced_[older.queue];
 }
 
 bool Channel::held_by_other_queue(const Slot& slot) const {
@@ -160,15 +144,17 @@ void Channel::release_waiting(std::uint32_t number) {
       if (slot.waits_for != number) continue;
       const bool was_held = !one_queue_ && held_by_other_queue(slot);
       slot.waits_for = kNone;
-      ++ready_[queue_of(slot.request.write)];
+      ++ready_[slot.queue];
       list.stale = true;
-      set_bit(stale_, slot.bank);
-      if (slot.awaited_across && was_held) ++forced_[queue_of(slot.request.write)];
+      set_of(slot.bank).stale |= bit_of(slot.bank);
+      if (slot.awaited_across && was_held) ++forced_[slot.queue];
     }
   }
 }
 
-/// Two queues: reads are served until many writes wait, then writes until few do.
+/// Two queues: reads are served until many writes wait, then writes until few do. Writes that come
+/// as fast as they go would hold reads back for ever: after so many in a row the reads that wait
+/// then have their turn.
 void Channel::choose_queue() {
   const std::size_t other = 1 - serving_;
   const bool stuck = ready_[serving_] == 0 && ready_[other] > 0;
@@ -177,43 +163,50 @@ void Channel::choose_queue() {
   } else if (forced_[serving_] > 0) {
     return;
   } else if (serving_ == 0) {
-    const bool many = waiting_[1] >= device_.controller.high_watermark;
+    const bool many = waiting_[1] >= device_.controller.high_watermark && reads_turn_ == 0;
     if (many || (waiting_[0] == 0 && waiting_[1] > 0)) serve(1);
   } else {
     const bool few = waiting_[1] <= device_.controller.low_watermark;
-    if ((few && waiting_[0] > 0) || waiting_[1] == 0) serve(0);
+    const bool enough = writes_in_a_row_ >= kDrainsInARow * places_[1] && ready_[0] > 0;
+    if (enough) reads_turn_ = waiting_[0];
+    if ((few && waiting_[0] > 0) || waiting_[1] == 0 || enough) serve(0);
+  }
+}
+
+void Channel::count_turn(bool write) {
+  if (write) {
+    writes_in_a_row_ = waiting_[0] > 0 ? writes_in_a_row_ + 1 : 0;
+  } else {
+    writes_in_a_row_ = 0;
+    reads_turn_ -= reads_turn_ > 0 ? 1 : 0;
   }
 }
 
 void Channel::serve(std::size_t queue) {
   serving_ = queue;
-  std::fill(stale_.begin(), stale_.end(), ~std::uint64_t{0});
+  for (BankSet& set : sets_) set.stale = ~std::uint64_t{0};
 }
 
 void Channel::count_hits(std::uint32_t number) {
   Bank& bank = banks_[number];
-  set_bit(stale_, number);
+  set_of(number).stale |= bit_of(number);
   for (List& list : bank.lists) {
-    list.read_hits = list.write_hits = 0;
+    list.hits = {};
+    list.candidate = {kNone, kNone};
     list.stale = true;
     for (std::uint32_t i = list.head; bank.open && i != kNone; i = slots_[i].next) {
       if (slots_[i].row != bank.row) continue;
-      ++(slots_[i].request.write ? list.write_hits : list.read_hits);
+      ++list.hits[slots_[i].request.write ? 1 : 0];
     }
   }
 }
 
 void Channel::find_candidates(const Bank& bank, List& list) {
   list.stale = false;
-  list.read_candidate = list.write_candidate = kNone;
-  std::uint32_t kinds_left = (list.read_hits > 0 ? 1U : 0U) + (list.write_hits > 0 ? 1U : 0U);
-  for (std::uint32_t i = list.head; kinds_left > 0 && i != kNone; i = slots_[i].next) {
-    const Slot& slot = slots_[i];
-    if (slot.row != bank.row || slot.waits_for != kNone) continue;
-    std::uint32_t& candidate = slot.request.write ? list.write_candidate : list.read_candidate;
-    if (candidate != kNone) continue;
-    candidate = i;
-    --kinds_left;
+  for (const bool write : {false, true}) {
+    const std::size_t kind = write ? 1 : 0;
+    list.candidate[kind] =
+        list.hits[kind] == 0 ? kNone : next_candidate(list.head, bank.row, write);
   }
 }
 
@@ -242,36 +235,46 @@ void Channel::plan(Cycle from) {
 /// the earliest the most urgent, of those the oldest.
 /// False: nothing that waits in the queue can go on by itself.
 bool Channel::plan_banks(Cycle from) {
-  const std::vector<std::uint64_t>& busy = busy_[serving_];
-  std::uint64_t best = kNever;  // the cycle and the urgency
+  constexpr std::uint64_t kNoKey = kNever << 2;
+  for (std::size_t word = 0; const BankSet& set : sets_) {
+    for_each_bit(set.busy[serving_] & set.stale, word++, [&](std::uint32_t b) { find_next(b); });
+  }
+  std::uint64_t best = kNever;  // the cycle and the urgency; from kNoKey on: never
   std::uint64_t best_order = kNever;
-  std::uint32_t best_bank = kNone;
-  bool seconds = false;
-  bool possible = false;
-  for (std::size_t word = 0; word < busy.size(); ++word) {
-    for_each_bit(busy[word] & stale_[word], word, [&](std::uint32_t bank) { find_next(bank); });
-    for_each_bit(busy[word], word, [&](std::uint32_t bank) {
+  std::uint32_t best_bank = 0;
+  std::uint64_t both = 0;
+  for (std::size_t word = 0; const BankSet& set : sets_) {
+    const std::uint64_t busy = set.busy[serving_];
+    both |= busy & set.both_kinds;
+    for_each_bit(busy, word++, [&](std::uint32_t bank) {
       const Next& next = next_[bank];
-      const Cycle at = time_of(next, next.kind, from);
-      const std::uint64_t key = at == kNever ? kNever : at << 2 | next.urgency;
+      const std::uint64_t key = time_of(next, next.kind, from) << 2 | next.urgency;
       const bool better = (key < best) | ((key == best) & (next.order < best_order));
       best = better ? key : best;
       best_order = better ? next.order : best_order;
       best_bank = better ? bank : best_bank;
-      seconds |= next.write_slot != kNone;
-      possible |= next.ready != kNever;
     });
   }
-  plan_ = Plan{};
-  if (best != kNever) {
-    const Next& next = next_[best_bank];
-    plan_ = {best >> 2, static_cast<Urgency>(best & 3), next.kind, next.order, best_bank,
-             next.slot};
+  const Next& next = next_[best_bank];
+  plan_ = best < kNoKey
+              ? Plan{best >> 2, static_cast<Urgency>(best & 3), next.kind, next.order, best_bank,
+                     next.slot}
+              : Plan{};
+  for (std::size_t word = 0; both != 0 && word < sets_.size(); ++word) {
+    for_each_bit(sets_[word].busy[serving_] & sets_[word].both_kinds, word,
+                 [&](std::uint32_t bank) { plan_second(bank, from); });
   }
-  for (std::size_t word = 0; seconds && word < busy.size(); ++word) {
-    for_each_bit(busy[word], word, [&](std::uint32_t bank) { plan_second(bank, from); });
+  return best < kNoKey || any_ready();
+}
+
+/// Whether a bank has something to do, though it may not be allowed before a refresh.
+bool Channel::any_ready() const {
+  bool any = false;
+  for (std::size_t word = 0; word < sets_.size(); ++word) {
+    for_each_bit(sets_[word].busy[serving_], word,
+                 [&](std::uint32_t bank) { any |= next_[bank].ready != kNever; });
   }
-  return possible;
+  return any;
 }
 
 /// When the bank, its group, its rank and the bus allow it; a rank whose refresh is due, never.
@@ -288,22 +291,28 @@ void Channel::find_next(std::uint32_t number) {
   Bank& bank = banks_[number];
   List& list = bank.lists[serving_];
   Next& next = next_[number];
-  clear_bit(stale_, number);
+  BankSet& set = set_of(number);
+  set.stale &= ~bit_of(number);
+  set.both_kinds &= ~bit_of(number);
   next.slot = list.head;
   next.write_slot = kNone;
   if (!bank.open) {
     next.ready = bank.act_ready;
     next.kind = CommandKind::Activate;
-  } else if (list.read_hits + list.write_hits == 0) {
+  } else if (!list.any_hits()) {
     next.ready = bank.pre_ready;
     next.kind = CommandKind::Precharge;
   } else {
     if (list.stale) find_candidates(bank, list);
-    const bool read = list.read_candidate != kNone;
+    const auto [read_slot, write_slot] = list.candidate;
+    const bool read = read_slot != kNone;
     next.ready = bank.column_ready;
     next.kind = read ? CommandKind::Read : CommandKind::Write;
-    next.slot = read ? list.read_candidate : list.write_candidate;
-    if (read) next.write_slot = list.write_candidate;
+    next.slot = read ? read_slot : write_slot;
+    if (read && write_slot != kNone) {
+      next.write_slot = write_slot;
+      set.both_kinds |= bit_of(number);
+    }
     if (next.slot == kNone) next.ready = kNever;  // all hits wait for the other queue
   }
   const bool column = next.kind == CommandKind::Read || next.kind == CommandKind::Write;
@@ -329,13 +338,12 @@ void Channel::plan_second(std::uint32_t number, Cycle from) {
 
 /// Closed page: rows that nobody waits for are closed when nothing else is to be sent.
 void Channel::plan_closing(Cycle from) {
-  for (std::size_t word = 0; word < open_.size(); ++word) {
-    for_each_bit(open_[word] & ~busy_[serving_][word], word, [&](std::uint32_t number) {
+  for (std::size_t word = 0; word < sets_.size(); ++word) {
+    for_each_bit(sets_[word].open & ~sets_[word].busy[serving_], word, [&](std::uint32_t number) {
       const Bank& bank = banks_[number];
-      std::uint32_t hits = 0;
-      for (const List& list : bank.lists) hits += list.read_hits + list.write_hits;
+      const bool hits = bank.lists[0].any_hits() || bank.lists[1].any_hits();
       const Cycle at = std::max(bank.pre_ready, from);
-      if (hits > 0 || at >= ranks_[bank.rank].refresh_due) return;
+      if (hits || at >= ranks_[bank.rank].refresh_due) return;
       consider({at, Urgency::Close, CommandKind::Precharge, number, number, kNone});
     });
   }

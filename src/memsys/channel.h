@@ -20,7 +20,6 @@ struct Request {
   std::uint64_t index = 0;  // of the event in the trace
   Cycle accepted = 0;
   std::uint32_t thread = 0;
-  std::uint32_t epoch = 0;
   bool write = false;
 };
 
@@ -63,10 +62,10 @@ class Channel {
 
   /// The cycle of the next command if nothing more is accepted; kNever: there is none.
   Cycle next() const { return plan_.at; }
-  /// Sends it. True: it was a column command, and `served()` says for what.
+  /// Sends it. True: it was a column command, and `served()` says for what, until the next accept.
   /// Requires  now == next().
   bool step(Cycle now);
-  const Request& served() const { return served_; }
+  const Request& served() const { return slots_[served_].request; }
 
   std::size_t waiting() const { return waiting_[0] + waiting_[1]; }
   const ChannelCounts& counts() const { return counts_; }
@@ -76,6 +75,8 @@ class Channel {
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   static constexpr std::size_t kLineFilter = 1024;
+  /// So many queues full of writes are served while reads wait, and then the reads.
+  static constexpr std::size_t kDrainsInARow = 16;
 
   struct Slot {
     Request request;
@@ -86,7 +87,9 @@ class Channel {
     std::uint32_t next = kNone;
     std::uint32_t previous = kNone;
     std::uint32_t waits_for = kNone;  // an older request for the same line, one of them a write
-    bool awaited_across = false;      // by one in the other queue
+    std::uint16_t filter = 0;         // of its line, in lines_waiting_
+    std::uint8_t queue = 0;
+    bool awaited_across = false;  // by one in the other queue
     bool awaited = false;
     bool opened = false;  // its own ACT was sent
   };
@@ -94,11 +97,12 @@ class Channel {
   struct List {
     std::uint32_t head = kNone;
     std::uint32_t tail = kNone;
-    std::uint32_t read_hits = 0;  // for the open row
-    std::uint32_t write_hits = 0;
-    std::uint32_t read_candidate = kNone;  // the oldest hit that may go
-    std::uint32_t write_candidate = kNone;
-    bool stale = true;  // the candidates must be found again
+    // Reads, and writes.
+    std::array<std::uint32_t, 2> hits{};                   // for the open row
+    std::array<std::uint32_t, 2> candidate{kNone, kNone};  // the oldest hit that may go
+    bool stale = true;                                     // the candidates must be found again
+
+    bool any_hits() const { return (hits[0] | hits[1]) != 0; }
   };
 
   /// What a bank would do next for the queue that is served, and when the bank itself allows it.
@@ -125,6 +129,14 @@ class Channel {
     std::array<List, 2> lists;
   };
 
+  /// 64 banks, a bit each.
+  struct BankSet {
+    std::array<std::uint64_t, 2> busy{};      // with requests, by queue
+    std::uint64_t open = 0;                   // with an open row
+    std::uint64_t stale = ~std::uint64_t{0};  // whose Next must be found again
+    std::uint64_t both_kinds = 0;             // of the others, with a write_slot in their Next
+  };
+
   /// When the group allows a command, by CommandKind; it never delays PRE and REF.
   using Ready = std::array<Cycle, 5>;
 
@@ -145,21 +157,33 @@ class Channel {
     std::uint32_t slot = kNone;  // the request it is for
   };
 
+  BankSet& set_of(std::uint32_t bank) { return sets_[bank / 64]; }
+  static std::uint64_t bit_of(std::uint32_t bank) { return std::uint64_t{1} << bank % 64; }
   std::size_t queue_of(bool write) const { return one_queue_ || !write ? 0 : 1; }
-  std::size_t filter_of(const Slot& slot) const {
-    return (slot.column ^ slot.row * 37 ^ slot.bank * 131) % kLineFilter;
+  static std::uint16_t filter_of(const Place& place) {
+    return (place.column ^ place.row * 37 ^ place.bank * 131) % kLineFilter;
   }
-  void append(std::uint32_t slot);
+  bool append(std::uint32_t slot, const Bank& bank, List& list);
   void remove(std::uint32_t slot);
   void find_older_of_line(std::uint32_t slot);
   bool held_by_other_queue(const Slot& slot) const;
   void release_waiting(std::uint32_t slot);
   void choose_queue();
+  void count_turn(bool write);
   void count_hits(std::uint32_t bank);
   void find_candidates(const Bank& bank, List& list);
+  /// From `slot` on, the first hit of the kind that waits for no other.
+  std::uint32_t next_candidate(std::uint32_t slot, std::uint32_t row, bool write) const {
+    for (; slot != kNone; slot = slots_[slot].next) {
+      const Slot& each = slots_[slot];
+      if (each.row == row && each.request.write == write && each.waits_for == kNone) break;
+    }
+    return slot;
+  }
 
   void plan(Cycle from);
   bool plan_banks(Cycle from);
+  bool any_ready() const;
   void plan_bank(std::uint32_t number, Cycle from);
   void plan_second(std::uint32_t number, Cycle from);
   Cycle time_of(const Next& next, CommandKind kind, Cycle from) const;
@@ -188,22 +212,22 @@ class Channel {
   std::array<std::size_t, 2> ready_{};     // of those, the ones that wait for no other
   std::array<std::uint32_t, 2> forced_{};  // awaited from the other queue, and free to go
   std::size_t serving_ = 0;                // the queue that is served
+  std::size_t writes_in_a_row_ = 0;        // since a read was served or none waited
+  std::size_t reads_turn_ = 0;             // so many reads are served, however many writes wait
 
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
   std::vector<Bank> banks_;
-  std::vector<Next> next_;            // of each bank
-  std::vector<std::uint64_t> stale_;  // banks whose next_ must be found again, a bit each
+  std::vector<Next> next_;  // of each bank
   std::vector<Ready> groups_;
   std::vector<Rank> ranks_;
-  std::array<std::vector<std::uint64_t>, 2> busy_;  // banks with requests, a bit each, by queue
-  std::vector<std::uint64_t> open_;                 // banks with an open row
+  std::vector<BankSet> sets_;
   std::array<std::uint16_t, kLineFilter> lines_waiting_{};
   std::uint64_t order_ = 0;
   Cycle first_refresh_ = kNever;  // the earliest that is due
 
   Plan plan_;
-  Request served_;
+  std::uint32_t served_ = 0;  // the slot
   ChannelCounts counts_;
 };
 

@@ -1,7 +1,6 @@
 // Commands out: what each does to its bank, group, rank and the bus, as earliest cycles of those
 // that follow. See channel.h.
 #include "core/assert.h"
-#include "memsys/bank_bits.h"
 #include "memsys/channel.h"
 
 #include <algorithm>
@@ -33,7 +32,7 @@ void Channel::send_activate(Cycle now) {
   // Where hits do not pipeline, the burst of the row before may still be on its way.
   bank.column_ready = std::max(bank.column_ready, now + timing_.tRCD);
   bank.pre_ready = now + timing_.tRAS;
-  set_bit(open_, plan_.bank);
+  set_of(plan_.bank).open |= bit_of(plan_.bank);
   count_hits(plan_.bank);
 
   Rank& rank = ranks_[bank.rank];
@@ -50,34 +49,43 @@ void Channel::send_precharge(Cycle now) {
   ++counts_.precharges;
   bank.open = false;
   bank.act_ready = now + timing_.tRP;
-  clear_bit(open_, plan_.bank);
+  set_of(plan_.bank).open &= ~bit_of(plan_.bank);
   count_hits(plan_.bank);
 }
 
-void Channel::send_column(Cycle now) {
-  const std::uint32_t number = plan_.slot;
+/// Of a request that was served, and so was the oldest hit of its kind that might go.
+inline void Channel::remove(std::uint32_t number) {
   Slot& slot = slots_[number];
   Bank& bank = banks_[slot.bank];
+  const std::size_t queue = slot.queue;
+  List& list = bank.lists[queue];
+  (slot.previous == kNone ? list.head : slots_[slot.previous].next) = slot.next;
+  (slot.next == kNone ? list.tail : slots_[slot.next].previous) = slot.previous;
+  BankSet& set = set_of(slot.bank);
+  if (list.head == kNone) set.busy[queue] &= ~bit_of(slot.bank);
   const bool write = slot.request.write;
-  log(write ? CommandKind::Write : CommandKind::Read, now, slot.bank, slot.row, slot.column);
-  ++(write ? counts_.writes : counts_.reads);
-  if (!slot.opened) ++counts_.column_hits;
-  const Cycle busy = write ? timing_.write_to_precharge() : timing_.tRTP;
-  bank.pre_ready = std::max(bank.pre_ready, now + busy);
-  if (!device_.controller.hits_pipeline) {
-    bank.column_ready = now + (write ? timing_.write_to_burst_end() : timing_.read_to_burst_end());
+  const std::size_t kind = write ? 1 : 0;
+  --list.hits[kind];
+  const std::uint32_t follows =
+      list.hits[kind] == 0 ? kNone : next_candidate(slot.next, bank.row, write);
+  list.candidate[kind] = follows;
+  if (follows != kNone && (set.both_kinds & bit_of(slot.bank)) == 0) {
+    // The usual case: the next hit takes its place.
+    Next& next = next_[slot.bank];
+    next.ready = bank.column_ready;
+    next.slot = follows;
+    next.order = slots_[follows].order;
+  } else {
+    set.stale |= bit_of(slot.bank);
   }
-  delay_columns(bank, write, now);
-
-  served_ = slot.request;
-  if (slot.awaited) release_waiting(number);
-  if (slot.awaited_across) --forced_[queue_of(write)];
-  remove(number);
-  if (!one_queue_) choose_queue();
+  --lines_waiting_[slot.filter];
+  --waiting_[queue];
+  --ready_[queue];
+  free_.push_back(number);
 }
 
 /// What the burst on the bus, and the way it goes, mean for the next ones.
-void Channel::delay_columns(const Bank& bank, bool write, Cycle now) {
+inline void Channel::delay_columns(const Bank& bank, bool write, Cycle now) {
   const Timing& t = timing_;
   const auto later = [](Cycle& ready, Cycle at) { ready = std::max(ready, at); };
   const Cycle same_way = now + std::max(t.tCCD, t.BL);
@@ -102,6 +110,30 @@ void Channel::delay_columns(const Bank& bank, bool write, Cycle now) {
   }
 }
 
+void Channel::send_column(Cycle now) {
+  const std::uint32_t number = plan_.slot;
+  Slot& slot = slots_[number];
+  Bank& bank = banks_[slot.bank];
+  const bool write = slot.request.write;
+  log(write ? CommandKind::Write : CommandKind::Read, now, slot.bank, slot.row, slot.column);
+  ++(write ? counts_.writes : counts_.reads);
+  if (!slot.opened) ++counts_.column_hits;
+  const Cycle busy = write ? timing_.write_to_precharge() : timing_.tRTP;
+  bank.pre_ready = std::max(bank.pre_ready, now + busy);
+  if (!device_.controller.hits_pipeline) {
+    bank.column_ready = now + (write ? timing_.write_to_burst_end() : timing_.read_to_burst_end());
+  }
+  delay_columns(bank, write, now);
+
+  served_ = number;
+  if (slot.awaited) release_waiting(number);
+  if (slot.awaited_across) --forced_[slot.queue];
+  remove(number);
+  if (one_queue_) return;
+  count_turn(write);
+  choose_queue();
+}
+
 void Channel::send_refresh(Cycle now) {
   const auto in_rank = static_cast<std::uint32_t>(device_.geometry.banks_in_rank());
   const std::uint32_t first = plan_.bank;
@@ -109,7 +141,7 @@ void Channel::send_refresh(Cycle now) {
   ++counts_.refreshes;
   for (std::uint32_t i = first; i < first + in_rank; ++i) {
     banks_[i].act_ready = now + timing_.tRFC;
-    set_bit(stale_, i);
+    set_of(i).stale |= bit_of(i);
   }
   ranks_[first / in_rank].refresh_due += timing_.tREFI;
   first_refresh_ = kNever;
@@ -118,8 +150,8 @@ void Channel::send_refresh(Cycle now) {
 
 void Channel::pass_idle_until(Cycle until) {
   if (log_ != nullptr || timing_.tREFI == 0) return;
-  for (const std::uint64_t word : open_) {
-    if (word != 0) return;
+  for (const BankSet& set : sets_) {
+    if (set.open != 0) return;
   }
   // The last refresh before `until` is sent as usual, so that its time is felt.
   first_refresh_ = kNever;

@@ -15,24 +15,27 @@ std::string_view to_string(CommandKind kind) {
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
-CommandFile::CommandFile(std::string path, const Geometry& geometry, std::FILE* file)
-    : path_(std::move(path)), geometry_(geometry), file_(file) {}
+CommandFile::CommandFile(std::string path, const Geometry& geometry, std::FILE* file,
+                         std::uint64_t bytes_max)
+    : path_(std::move(path)), geometry_(geometry), file_(file), bytes_max_(bytes_max) {}
 
 CommandFile::~CommandFile() {
   if (file_ != nullptr) std::fclose(file_);
 }
 
 Result<std::unique_ptr<CommandFile>> CommandFile::create(const std::string& path,
-                                                         const Geometry& geometry) {
+                                                         const Geometry& geometry,
+                                                         std::uint64_t bytes_max) {
   std::FILE* const file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) return errno_error(fmt::format("{} can not be written", path), errno);
-  std::unique_ptr<CommandFile> log(new CommandFile(path, geometry, file));
+  std::unique_ptr<CommandFile> log(new CommandFile(path, geometry, file, bytes_max));
   constexpr std::string_view kHead = "# cycle command channel rank bankgroup bank row column\n";
   log->failed_ = std::fwrite(kHead.data(), 1, kHead.size(), file) != kHead.size();
   return log;
 }
 
 void CommandFile::add(const Command& command) {
+  if (full()) return;
   const auto banks = static_cast<std::uint32_t>(geometry_.banks);
   const auto in_rank = static_cast<std::uint32_t>(geometry_.banks_in_rank());
   char line[160];
@@ -40,15 +43,26 @@ void CommandFile::add(const Command& command) {
                                         command.cycle, to_string(command.kind), command.channel,
                                         command.bank / in_rank, command.bank % in_rank / banks,
                                         command.bank % banks, command.row, command.column);
-  if (std::fwrite(line, 1, written.size, file_) != written.size) failed_ = true;
+  bytes_ += written.size;
+  if (std::fwrite(line, 1, written.size, file_) == written.size) return;
+  failed_ = true;
+  reason_ = errno;
 }
 
 Result<void> CommandFile::close() {
   if (file_ == nullptr) return {};
-  if (std::fclose(file_) != 0) failed_ = true;
+  if (std::fclose(file_) != 0 && !failed_) {
+    failed_ = true;
+    reason_ = errno;
+  }
   file_ = nullptr;
-  if (!failed_) return {};
-  return Error{ErrorCode::SystemError, fmt::format("{} can not be written whole", path_)};
+  if (failed_) return errno_error(fmt::format("{} can not be written whole", path_), reason_);
+  if (bytes_ <= bytes_max_) return {};
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format("{}: there are more commands than fit into {} bytes; use a shorter trace, "
+                  "or one without long gaps if the device is refreshed (tREFI)",
+                  path_, bytes_max_)};
 }
 
 }  // namespace perdure::memsys

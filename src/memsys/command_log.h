@@ -33,27 +33,37 @@ class CommandLog {
  public:
   virtual ~CommandLog() = default;
   virtual void add(const Command& command) = 0;
+  /// It takes no more: who sends commands stops, and asks what is the matter.
+  virtual bool full() const { return false; }
 };
+
+inline constexpr std::uint64_t kCommandFileBytesMax = std::uint64_t{16} << 30;
 
 /// One line a command: `CYCLE COMMAND channel rank bankgroup bank row column`, after a line that
 /// names the columns and begins with `#`.
 class CommandFile final : public CommandLog {
  public:
-  static Result<std::unique_ptr<CommandFile>> create(const std::string& path,
-                                                     const Geometry& geometry);
+  static Result<std::unique_ptr<CommandFile>> create(
+      const std::string& path, const Geometry& geometry,
+      std::uint64_t bytes_max = kCommandFileBytesMax);
   ~CommandFile() override;
 
   void add(const Command& command) override;
-  /// Writes what is left. Errors: SystemError; what is in the file is then not whole.
+  bool full() const override { return failed_ || bytes_ > bytes_max_; }
+  /// Writes what is left. Errors: what is in the file is not whole. InvalidArgument: there are more
+  /// than `bytes_max` bytes; SystemError, NoSpace.
   Result<void> close();
 
  private:
-  CommandFile(std::string path, const Geometry& geometry, std::FILE* file);
+  CommandFile(std::string path, const Geometry& geometry, std::FILE* file, std::uint64_t bytes_max);
 
   std::string path_;
   Geometry geometry_;
   std::FILE* file_;
+  const std::uint64_t bytes_max_;
+  std::uint64_t bytes_ = 0;
   bool failed_ = false;
+  int reason_ = 0;
 };
 
 /// For tests.

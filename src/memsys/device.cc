@@ -2,6 +2,7 @@
 #include "memsys/device.h"
 
 #include "core/parameter_file.h"
+#include "core/printable.h"
 #include "core/try.h"
 
 #include <fmt/format.h>
@@ -98,6 +99,9 @@ void refuse_impossible(ParameterFile& file, const Device& device) {
   refuse_if(t.tFAW != 0 && t.tFAW < t.tRRD, "tFAW",
             fmt::format("impossible: four activates take longer than one pair, tRRD = {}", t.tRRD));
   refuse_if(t.tREFI != 0 && t.tRFC == 0, "tRFC", "impossible: a refresh takes no time");
+  // tREFI = 0 switches refreshes off, and tRFC may stand beside it.
+  refuse_if(t.tRFC != 0 && !file.has("device", "tREFI"), "tRFC",
+            "is of refreshes, of which there are none: tREFI is missing");
   // Between two refreshes there must be time to open a row, use it and close it.
   const std::uint64_t access = t.tRCD + std::max({t.tRAS, t.tRTP, t.write_to_precharge()}) + t.tRP;
   refuse_if(
@@ -163,9 +167,13 @@ void read_queues(ParameterFile& file, ControllerOptions& c) {
   size("read_queue", c.read_queue);
   size("write_queue", c.write_queue);
   c.one_queue = !split;
+  for (const std::string_view key : {"high_watermark", "low_watermark"}) {
+    if (split || !file.has("controller", key)) continue;
+    file.problem("controller", key, "is of two queues: use it with read_queue or write_queue");
+  }
   c.high_watermark = std::max<std::uint64_t>(1, c.write_queue * 4 / 5);
-  c.low_watermark = c.write_queue / 5;
   read_watermark(file, "high_watermark", c.write_queue, c.high_watermark);
+  c.low_watermark = std::min(c.write_queue / 5, std::max<std::uint64_t>(1, c.high_watermark) - 1);
   read_watermark(file, "low_watermark", c.write_queue, c.low_watermark);
   if (c.high_watermark > c.write_queue || c.high_watermark == 0) {
     file.problem(
@@ -199,6 +207,7 @@ Result<Device> device_of(ParameterFile& file) {
   Device device;
   device.name = file.name();
   file.text("device", "name", Need::Optional, device.name);
+  device.name = printable_name(device.name);
   std::string mapping;
   file.text("device", "mapping", Need::Required, mapping);
   file.real("device", "clock_ns", Need::Required, 0.001, 1000, device.clock_ns);
@@ -218,11 +227,12 @@ std::uint64_t Timing::read_to_write() const {
   return std::max<std::uint64_t>(1, CL + BL + tRTRS - CWL);
 }
 
-std::uint64_t Timing::longest_wait() const {
+std::uint64_t Timing::longest_wait(std::uint64_t requests) const {
   constexpr std::uint64_t kOfAController = 1'000'000;
   constexpr std::uint64_t kCommands = 16;  // until one serves
-  return kOfAController + kCommands * (CL + CWL + BL + tRCD + tRP + tRAS + tRTP + tWR + tCCD_L +
-                                       tRRD_L + tFAW + tWTR_L + tRTRS + tREFI + tRFC);
+  const std::uint64_t timings = CL + CWL + BL + tRCD + tRP + tRAS + tRTP + tWR + tCCD_L + tRRD_L +
+                                tFAW + tWTR_L + tRTRS + tREFI + tRFC;
+  return kOfAController + kCommands * requests * timings;
 }
 
 Result<Device> read_device(const std::string& path) {

@@ -60,8 +60,9 @@ struct Timing {
   /// RD to WR, so that the bursts do not meet on the bus.
   std::uint64_t read_to_write() const;
   /// While requests wait, nobody is served for so many cycles only in a deadlock: refreshes alone
-  /// would go on for ever, and no command waits for another longer than all timings.
-  std::uint64_t longest_wait() const;
+  /// would go on for ever, and no command waits for another longer than all timings. The same of a
+  /// certain one of `requests`: all others may come first.
+  std::uint64_t longest_wait(std::uint64_t requests = 1) const;
 };
 
 enum class Page { Open, Closed };

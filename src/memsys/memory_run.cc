@@ -14,6 +14,8 @@
 namespace perdure::memsys {
 namespace {
 
+constexpr std::uint64_t kProgressMask = (1 << 14) - 1;  // of the requests that are left
+
 constexpr std::array<std::string_view, 3> kPointNames{"accept", "bus", "array"};
 
 struct Persist {
@@ -90,7 +92,7 @@ class MemoryRun {
     Channel* channel = nullptr;
     bool write = false;
   };
-  const Front& front();
+  const Front& look_at(const TraceEvent& event);
 
   Front front_;
   Cycle now_ = 0;
@@ -129,7 +131,7 @@ Result<MemoryResult> MemoryRun<AnAdmission>::run() {
     admission_.advance(now_, sink());
     if (admission_.ready_at() <= now_) accept_next();
     send_commands();
-    if (left_ == 0) break;
+    if (left_ == 0 || (options_.commands != nullptr && options_.commands->full())) break;
     const Cycle next = next_time();
     if (next == kNever || (waiting_ > 0 && next - served_at_ > longest_wait_)) {
       PERDURE_TRY_VOID(streams_.outcome());
@@ -141,8 +143,8 @@ Result<MemoryResult> MemoryRun<AnAdmission>::run() {
 }
 
 template <typename AnAdmission>
-const typename MemoryRun<AnAdmission>::Front& MemoryRun<AnAdmission>::front() {
-  const TraceEvent& event = admission_.front();
+const typename MemoryRun<AnAdmission>::Front& MemoryRun<AnAdmission>::look_at(
+    const TraceEvent& event) {
   if (event.index != front_.index) {
     const Place place = map_.place(event.line);
     front_ = {event.index, place, &channels_[place.channel], event.kind == EventKind::Write};
@@ -152,11 +154,11 @@ const typename MemoryRun<AnAdmission>::Front& MemoryRun<AnAdmission>::front() {
 
 template <typename AnAdmission>
 void MemoryRun<AnAdmission>::accept_next() {
-  const Front& next = front();
+  const TraceEvent& event = admission_.front();
+  const Front& next = look_at(event);
   const bool write = next.write;
   if (!next.channel->can_accept(write)) return;
-  const TraceEvent& event = admission_.front();
-  const Request request{event.line, event.index, now_, event.thread, 0, write};
+  const Request request{event.line, event.index, now_, event.thread, write};
   result_.wait.add(now_ - admission_.front_since());
   occupancy_.add(next.place, write);
   admission_.take();
@@ -171,7 +173,7 @@ void MemoryRun<AnAdmission>::send_commands() {
   for (Channel& channel : channels_) {
     if (channel.next() != now_ || !channel.step(now_)) continue;
     --waiting_;
-    --left_;
+    if ((--left_ & kProgressMask) == 0 && options_.progress) options_.progress(left_);
     served_at_ = now_;
     on_served(channel.served());
   }
@@ -229,7 +231,8 @@ Cycle MemoryRun<AnAdmission>::next_time() {
   for (const Channel& channel : channels_) next = std::min(next, channel.next());
   if (ready == kNever) return next;
   if (ready > now_) return std::min(next, ready);
-  if (!front().channel->can_accept(front_.write)) return next;
+  const Front& front = look_at(admission_.front());
+  if (!front.channel->can_accept(front.write)) return next;
   return std::min(next, now_ + 1);
 }
 

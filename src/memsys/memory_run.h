@@ -11,6 +11,7 @@
 #include "memsys/trace.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -30,11 +31,12 @@ Result<PersistPoint> parse_persist_point(std::string_view word);
 struct MemoryOptions {
   Order order = Order::Thread;
   PersistPoint persist_point = PersistPoint::Array;
-  CommandLog* commands = nullptr;  // or gets every command
+  CommandLog* commands = nullptr;  // or gets every command; when it is full, the run ends
   BufferOptions buffers;           // of the orders that have them
   bool sync_has_buffers = false;   // Order::Sync too, to be compared with those
   Mutant mutant;                   // for the tests of the law
   std::uint64_t held_max = TraceStreams::kHeldMax;
+  std::function<void(std::uint64_t left)> progress;  // hears now and then how many are not served
 };
 
 struct MemoryResult {

@@ -22,7 +22,7 @@ class PersistLaw {
 
   PersistLaw(const TraceSummary& summary, Options options);
 
-  /// In the order of the trace. Requires  every event once, before it persists.
+  /// In the order of the trace. Requires  every event but reads once, before it persists.
   void on_read(const TraceEvent& event);
   /// In the order of time; of one cycle, in any order that is legal.
   void on_persist(const TraceEvent& write, Cycle cycle);

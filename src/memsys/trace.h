@@ -61,6 +61,7 @@ struct TraceSummary {
   std::uint64_t barriers = 0;
   std::uint64_t fences = 0;
   std::uint64_t strands = 0;
+  std::uint64_t text_lines = 0;  // with empty ones and comments
   // The last line has no newline: a trace that was cut there would look the same.
   bool last_line_open = false;
 };
@@ -74,9 +75,15 @@ class TraceBytes {
   virtual Result<void> rewind() = 0;
 };
 
-/// A file. What can not be read twice (a pipe) is copied to a temporary file first.
-/// Errors: NotFound, SystemError.
-Result<std::unique_ptr<TraceBytes>> open_trace(const std::string& path);
+inline constexpr std::size_t kTraceLineBytesMax = std::size_t{1} << 16;
+inline constexpr std::uint64_t kCopiedBytesMax = std::uint64_t{16} << 30;
+
+/// A file; "-" is standard input. What can not be read twice (a pipe) is copied to a temporary file
+/// first, as long as it looks like a trace, has no more than `copied_max` bytes, and leaves some
+/// room to others.
+/// Errors: InvalidArgument: it does not; NotFound, NoSpace, SystemError.
+Result<std::unique_ptr<TraceBytes>> open_trace(const std::string& path,
+                                               std::uint64_t copied_max = kCopiedBytesMax);
 /// Text that outlives the object.
 std::unique_ptr<TraceBytes> trace_of(std::string_view text);
 

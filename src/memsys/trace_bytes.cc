@@ -5,12 +5,16 @@
 #include <fmt/format.h>
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/errno_error.h"
 
@@ -69,25 +73,90 @@ class TextBytes final : public TraceBytes {
   std::size_t at_ = 0;
 };
 
-/// The rest of `from`, in a file that nobody else sees.
-Result<File> copy_of(std::FILE* from, const std::string& path) {
-  File copy(std::tmpfile());
-  if (!copy) return unreadable(path);
-  char block[1 << 16];
-  for (;;) {
-    const std::size_t got = std::fread(block, 1, sizeof block, from);
-    if (got == 0) break;
-    if (std::fwrite(block, 1, got, copy.get()) != got) return unreadable(path);
+constexpr std::size_t kCopyBlockBytes = 1 << 16;
+constexpr std::uint64_t kSpaceAskedEvery = std::uint64_t{64} << 20;  // bytes
+constexpr std::uint64_t kSpaceLeft = std::uint64_t{256} << 20;       // bytes of the file system
+
+/// What is copied block by block, and whether to go on.
+class Copied {
+ public:
+  Copied(const std::string& path, int to, std::uint64_t bytes_max)
+      : path_(path), to_(to), bytes_max_(bytes_max) {}
+
+  Result<void> add(std::string_view block) {
+    for (std::size_t begin = 0; begin < block.size();) {
+      const std::size_t newline = block.find('\n', begin);
+      const std::size_t end = std::min(newline, block.size());
+      line_bytes_ += end - begin;
+      if (line_bytes_ > kTraceLineBytesMax) {
+        return refuse(
+            fmt::format("{}:{}: a line of more than {} bytes", path_, line_, kTraceLineBytesMax));
+      }
+      if (newline == block.npos) break;
+      line_bytes_ = 0;
+      ++line_;
+      begin = end + 1;
+    }
+    bytes_ += block.size();
+    if (bytes_ > bytes_max_) {
+      return refuse(
+          fmt::format("{}: more than {} bytes come out of it, which is no file and would "
+                      "have to be copied; write them to a file and name that",
+                      path_, bytes_max_));
+    }
+    return leave_room(block.size());
   }
-  if (std::ferror(from) != 0 || std::fflush(copy.get()) != 0) return unreadable(path);
+
+ private:
+  static Error refuse(std::string what) { return {ErrorCode::InvalidArgument, std::move(what)}; }
+
+  Result<void> leave_room(std::size_t more) {
+    unasked_ += more;
+    if (unasked_ < kSpaceAskedEvery) return {};
+    unasked_ = 0;
+    struct statvfs about {};
+    if (::fstatvfs(to_, &about) != 0) return unreadable(path_);
+    if (std::uint64_t{about.f_bavail} * about.f_frsize >= kSpaceLeft) return {};
+    return Error{ErrorCode::NoSpace,
+                 fmt::format("{}: it is no file, and its copy of {} bytes so far leaves less than "
+                             "{} bytes where temporary files are; write it to a file and name that",
+                             path_, bytes_, kSpaceLeft)};
+  }
+
+  const std::string& path_;
+  const int to_;
+  const std::uint64_t bytes_max_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t unasked_ = 0;
+  std::uint64_t line_ = 1;
+  std::uint64_t line_bytes_ = 0;
+};
+
+/// The rest of `from`, in a file that nobody else sees.
+Result<File> copy_of(std::FILE* from, const std::string& path, std::uint64_t bytes_max) {
+  const auto not_copied = [&] {
+    return errno_error(fmt::format("{} is no file, and can not be copied to one", path), errno);
+  };
+  File copy(std::tmpfile());
+  if (!copy) return not_copied();
+  Copied copied(path, ::fileno(copy.get()), bytes_max);
+  std::vector<char> block(kCopyBlockBytes);
+  for (;;) {
+    const std::size_t got = std::fread(block.data(), 1, block.size(), from);
+    if (got == 0) break;
+    PERDURE_TRY_VOID(copied.add({block.data(), got}));
+    if (std::fwrite(block.data(), 1, got, copy.get()) != got) return not_copied();
+  }
+  if (std::ferror(from) != 0) return unreadable(path);
+  if (std::fflush(copy.get()) != 0) return not_copied();
   if (::lseek(::fileno(copy.get()), 0, SEEK_SET) != 0) return unreadable(path);
   return copy;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<TraceBytes>> open_trace(const std::string& path) {
-  File file(std::fopen(path.c_str(), "rb"));
+Result<std::unique_ptr<TraceBytes>> open_trace(const std::string& path, std::uint64_t copied_max) {
+  File file(std::fopen(path == "-" ? "/dev/stdin" : path.c_str(), "rb"));
   if (!file) return unreadable(path);
   struct stat about {};
   if (::fstat(::fileno(file.get()), &about) != 0) return unreadable(path);
@@ -96,7 +165,7 @@ Result<std::unique_ptr<TraceBytes>> open_trace(const std::string& path) {
     return unreadable(path);
   }
   if (!S_ISREG(about.st_mode)) {
-    PERDURE_TRY(copy, copy_of(file.get(), path));
+    PERDURE_TRY(copy, copy_of(file.get(), path, copied_max));
     file = std::move(copy);
   }
   return std::unique_ptr<TraceBytes>(new FileBytes(std::move(file), path));

@@ -17,13 +17,12 @@ namespace perdure::memsys {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 18;
-constexpr std::size_t kLineBytesMax = std::size_t{1} << 16;
 constexpr std::uint64_t kRangeBytesMax = std::uint64_t{1} << 30;  // of one flush in a WHISPER trace
 
 constexpr std::array<std::string_view, 5> kFormatNames{"auto", "perdure", "dramsim3", "ramulator",
                                                        "whisper"};
 
-bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+bool blank(char c) { return c == ' ' || c == '\t'; }
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
 /// The value of a hexadecimal digit; 16: it is none.
@@ -40,6 +39,33 @@ constexpr std::array<std::uint8_t, 256> hex_values() {
 constexpr std::array<std::uint8_t, 256> kHexValues = hex_values();
 
 std::uint32_t hex_value(char c) { return kHexValues[static_cast<unsigned char>(c)]; }
+
+struct HexDigits {
+  std::uint64_t value = 0;
+  std::uint32_t count = 0;
+};
+
+/// The hexadecimal digits at the start of eight bytes, all at once: the lowest byte of `text` is
+/// the first one. Each sum below leaves bit 7 of a byte set where the character is one of those
+/// asked for; without that bit in the characters no byte carries into the next.
+HexDigits hex_digits(const char* at) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr std::uint64_t kEach = 0x0101010101010101;
+  std::uint64_t text = 0;
+  std::memcpy(&text, at, sizeof text);
+  const std::uint64_t ascii = text & (kEach * 0x7f);
+  const std::uint64_t lower = ascii | (kEach * 0x20);
+  const std::uint64_t decimal = (ascii + kEach * (0x80 - '0')) & ~(ascii + kEach * (0x7f - '9'));
+  const std::uint64_t letter = (lower + kEach * (0x80 - 'a')) & ~(lower + kEach * (0x7f - 'f'));
+  const std::uint64_t other = ~((decimal | letter) & ~text) & (kEach * 0x80);
+  const auto count = static_cast<std::uint32_t>(std::countr_zero(other)) / 8;
+  if (count == 0) return {};
+  std::uint64_t value = (text & (kEach * 0x0f)) + ((text >> 6) & kEach) * 9;
+  value <<= 64 - 8 * count;  // zeros before the first digit
+  value = (value << 4 | value >> 8) & 0x00ff00ff00ff00ff;
+  value = (value << 8 | value >> 16) & 0x0000ffff0000ffff;
+  return {(value << 16 | value >> 32) & 0xffffffff, count};
+}
 
 /// Reads a line from its start.
 class Cursor {
@@ -60,21 +86,27 @@ class Cursor {
     return {begin, static_cast<std::size_t>(at_ - begin)};
   }
 
-  /// Up to `separator`, which is skipped.
-  std::string_view until(char separator) {
+  /// Up to `separator`, which is skipped; without one up to the end, and `more` is false then.
+  std::string_view until(char separator, bool& more) {
     const char* const begin = at_;
     while (at_ != end_ && *at_ != separator) ++at_;
     const std::string_view text(begin, static_cast<std::size_t>(at_ - begin));
-    if (at_ != end_) ++at_;
+    more = at_ != end_;
+    if (more) ++at_;
     return text;
   }
 
-  /// Decimal or 0x. False: not a number, or more than 64 bits.
+  /// Whether what follows is written as a hexadecimal number.
+  bool at_hexadecimal() const { return end_ - at_ > 2 && at_[0] == '0' && (at_[1] | 0x20) == 'x'; }
+
+  /// Decimal or 0x. False: not a number up to the next blank, or more than 64 bits.
   bool number(std::uint64_t& value) {
-    if (end_ - at_ > 2 && at_[0] == '0' && (at_[1] | 0x20) == 'x') {
-      at_ += 2;
-      return hexadecimal(value);
-    }
+    if (!at_hexadecimal()) return decimal(value);
+    at_ += 2;
+    return hexadecimal(value);
+  }
+
+  bool decimal(std::uint64_t& value) {
     if (at_ == end_ || !digit(*at_)) return false;
     value = 0;
     for (; at_ != end_ && digit(*at_); ++at_) {
@@ -120,6 +152,27 @@ std::string to_string(ThreadName thread) {
   return fmt::format("{}{}", thread.remote ? 'X' : 'T', thread.number);
 }
 
+namespace {
+
+/// What stands between the colons behind the marker of a line of WHISPER.
+struct WhisperFields {
+  std::array<std::string_view, 5> text;
+  std::size_t count = 0;
+};
+
+/// WHISPER prints its numbers in decimal, but for addresses.
+bool whole_decimal(std::string_view text, std::uint64_t& value) {
+  Cursor part(text.data(), text.data() + text.size());
+  return part.decimal(value) && part.at_end();
+}
+
+bool whole_number(std::string_view text, std::uint64_t& value) {
+  Cursor part(text.data(), text.data() + text.size());
+  return part.number(value) && part.at_end();
+}
+
+}  // namespace
+
 struct TraceReader::Parser {
   Parser(TraceBytes& from, std::string file, TraceLimits of)
       : bytes(from),
@@ -127,7 +180,7 @@ struct TraceReader::Parser {
         limits(of),
         line_shift(static_cast<std::uint32_t>(std::countr_zero(of.line_bytes))) {
     thread_of.fill(kUnknown);
-    block.resize(kBlockBytes + kLineBytesMax);
+    block.resize(kBlockBytes + kTraceLineBytesMax);
   }
 
   static constexpr std::uint32_t kUnknown = ~std::uint32_t{0};
@@ -157,17 +210,20 @@ struct TraceReader::Parser {
 
   bool next(TraceEvent& event);
   bool next_plain(TraceEvent& event);
+  bool next_other(TraceEvent& event);
   bool next_line(Cursor& cursor);
   bool fill();
   void restart();
   bool parse(Cursor& cursor, TraceEvent& event);
+  Result<void> check_text();
   bool parse_perdure(Cursor& cursor, TraceEvent& event);
   bool parse_dramsim3(Cursor& cursor, TraceEvent& event);
   bool parse_ramulator(Cursor& cursor, TraceEvent& event);
   bool parse_whisper(Cursor& cursor, TraceEvent& event);
   bool whisper_thread(std::uint64_t tid, TraceEvent& event);
-  bool whisper_range(Cursor& cursor, TraceEvent& event);
-  bool whisper_cached(Cursor& cursor);
+  bool whisper_range(Cursor& cursor, TraceEvent& event, bool asked_for);
+  bool whisper_delimiter(Cursor& cursor);
+  bool whisper_fields(Cursor& cursor, WhisperFields& fields);
   bool thread(std::uint64_t number, bool remote, TraceEvent& event);
   bool address(Cursor& cursor, TraceEvent& event);
   bool cycle(Cursor& cursor, TraceEvent& event);
@@ -208,9 +264,9 @@ bool TraceReader::Parser::next_line(Cursor& cursor) {
     const auto* newline =
         static_cast<const char*>(std::memchr(block.data() + begin, '\n', end - begin));
     if (newline == nullptr) {
-      if (end - begin > kLineBytesMax) {
+      if (end - begin > kTraceLineBytesMax) {
         ++text_line;
-        return refuse(fmt::format("a line of more than {} bytes", kLineBytesMax));
+        return refuse(fmt::format("a line of more than {} bytes", kTraceLineBytesMax));
       }
       if (fill()) continue;
       if (error || begin == end) return false;
@@ -220,7 +276,8 @@ bool TraceReader::Parser::next_line(Cursor& cursor) {
     const char* const start = block.data() + begin;
     begin = std::min(end, static_cast<std::size_t>(newline - block.data()) + 1);
     ++text_line;
-    cursor = Cursor(start, newline);
+    // Lines may end as those of Windows do.
+    cursor = Cursor(start, newline != start && newline[-1] == '\r' ? newline - 1 : newline);
     cursor.skip_blanks();
     if (!cursor.at_end() && cursor.peek() != '#') return true;
   }
@@ -228,7 +285,7 @@ bool TraceReader::Parser::next_line(Cursor& cursor) {
 
 /// The commonest lines, `[T<n>] R|W 0xADDRESS` of a known thread, without a look back. False: the
 /// line is another, and nothing was taken.
-bool TraceReader::Parser::next_plain(TraceEvent& event) {
+inline bool TraceReader::Parser::next_plain(TraceEvent& event) {
   constexpr std::size_t kPlainBytesMax = 64;
   if (format != TraceFormat::Perdure || end - begin < kPlainBytesMax) return false;
   const char* at = block.data() + begin;
@@ -245,9 +302,12 @@ bool TraceReader::Parser::next_plain(TraceEvent& event) {
   if (at[1] != ' ' || at[2] != '0' || at[3] != 'x') return false;
   const char* const digits = at += 4;
   std::uint64_t value = 0;
-  for (std::uint32_t unit = 0; (unit = hex_value(*at)) < 16 && at - digits < 16; ++at) {
-    value = value << 4 | unit;
-  }
+  HexDigits more;
+  do {
+    more = hex_digits(at);
+    value = value << 4 * more.count | more.value;
+    at += more.count;
+  } while (more.count == 8 && at - digits < 16);
   const std::uint32_t known = thread_of[thread * 2];
   const std::uint64_t line = value >> line_shift;
   if (*at != '\n' || at == digits || known == kUnknown || line >= limits.lines) return false;
@@ -259,7 +319,10 @@ bool TraceReader::Parser::next_plain(TraceEvent& event) {
 
 bool TraceReader::Parser::next(TraceEvent& event) {
   if (error) return false;
-  if (range_left == 0 && next_plain(event)) return true;
+  return (range_left == 0 && next_plain(event)) || next_other(event);
+}
+
+bool TraceReader::Parser::next_other(TraceEvent& event) {
   if (range_left == 0) {
     Cursor cursor(nullptr, nullptr);
     do {
@@ -284,6 +347,29 @@ bool TraceReader::Parser::parse(Cursor& cursor, TraceEvent& event) {
     case TraceFormat::Whisper: return parse_whisper(cursor, event);
     default: return parse_perdure(cursor, event);
   }
+}
+
+/// What is no text is told by its first bytes.
+Result<void> TraceReader::Parser::check_text() {
+  using namespace std::string_view_literals;
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOthers{
+      {{"\x1f\x8b"sv, "is compressed by gzip; `zcat FILE |` and --trace - read it"},
+       {"\xfd"
+        "7zXZ"sv,
+        "is compressed by xz; `xzcat FILE |` and --trace - read it"},
+       {"\x28\xb5\x2f\xfd"sv, "is compressed by zstd; `zstdcat FILE |` and --trace - read it"},
+       {"\xef\xbb\xbf"sv,
+        "begins with a byte order mark; `tail -c +4 FILE |` and --trace - read it"},
+       {"\xff\xfe"sv, "is UTF-16; `iconv -f UTF-16 -t ASCII FILE |` and --trace - read it"},
+       {"\xfe\xff"sv, "is UTF-16; `iconv -f UTF-16 -t ASCII FILE |` and --trace - read it"}}};
+  fill();
+  if (error) return *error;
+  const std::string_view text(block.data() + begin, end - begin);
+  for (const auto& [start, what] : kOthers) {
+    if (!text.starts_with(start)) continue;
+    return Error{ErrorCode::InvalidArgument, fmt::format("{}:1: {}", name, what)};
+  }
+  return {};
 }
 
 bool TraceReader::Parser::thread(std::uint64_t number, bool remote, TraceEvent& event) {
@@ -312,8 +398,11 @@ bool TraceReader::Parser::address(Cursor& cursor, TraceEvent& event) {
   return true;
 }
 
+/// DRAMsim3 reads cycles as decimal only.
 bool TraceReader::Parser::cycle(Cursor& cursor, TraceEvent& event) {
-  if (!cursor.number(event.cycle)) return refuse("the cycle is not a number");
+  const bool read =
+      format == TraceFormat::Dramsim3 ? cursor.decimal(event.cycle) : cursor.number(event.cycle);
+  if (!read) return refuse("the cycle is not a number");
   if (event.cycle <= kCycleMax) return true;
   return refuse(fmt::format("cycle {} is above the limit of {}", event.cycle, kCycleMax));
 }
@@ -331,7 +420,7 @@ bool TraceReader::Parser::parse_perdure(Cursor& cursor, TraceEvent& event) {
   if (cursor.peek() == 'T' || cursor.peek() == 'X') {
     remote = cursor.peek() == 'X';
     cursor.advance();
-    if (!digit(cursor.peek()) || !cursor.number(number)) {
+    if (!cursor.decimal(number)) {
       return refuse("the number of the thread is not one: T<n> or X<n>");
     }
     cursor.skip_blanks();
@@ -357,8 +446,9 @@ bool TraceReader::Parser::parse_perdure(Cursor& cursor, TraceEvent& event) {
   return cycle(cursor, event) && line_end(cursor);
 }
 
-/// `0xADDRESS READ|WRITE CYCLE`
+/// `0xADDRESS READ|WRITE CYCLE`. DRAMsim3 takes an address without 0x for hexadecimal too.
 bool TraceReader::Parser::parse_dramsim3(Cursor& cursor, TraceEvent& event) {
+  if (!cursor.at_hexadecimal()) return refuse("the address is not 0x...");
   if (!thread(0, false, event) || !address(cursor, event)) return false;
   cursor.skip_blanks();
   const std::string_view word = cursor.word();
@@ -378,9 +468,9 @@ bool TraceReader::Parser::parse_dramsim3(Cursor& cursor, TraceEvent& event) {
 /// `LD|ST ADDRESS`
 bool TraceReader::Parser::parse_ramulator(Cursor& cursor, TraceEvent& event) {
   const std::string_view word = cursor.word();
-  if (word == "LD" || word == "R") {
+  if (word == "LD") {
     event.kind = EventKind::Read;
-  } else if (word == "ST" || word == "W") {
+  } else if (word == "ST") {
     event.kind = EventKind::Write;
   } else {
     return refuse(fmt::format("'{}' is neither LD nor ST", word));
@@ -388,37 +478,44 @@ bool TraceReader::Parser::parse_ramulator(Cursor& cursor, TraceEvent& event) {
   return thread(0, false, event) && address(cursor, event) && line_end(cursor);
 }
 
-/// `tid:usec:MARKER:address:bytes:function:line`. Stores to the cache become durable when they are
-/// flushed (PM_L); what a thread stores past the cache (PM_I, PM_DI) does at once. Programs'
-/// virtual addresses are folded into the device.
+/// As WHISPER's pm_instr.h prints them: `tid:usec:MARKER:address:bytes:function:line`, behind the
+/// bytes of a flush or of a store past the cache their number once more, and
+/// `tid:usec:MARKER:function:line` where a marker has no address. Stores to the cache become
+/// durable when they are flushed (PM_L, PM_O); what a thread stores past the cache (PM_I, PM_DI)
+/// does at once. Programs' virtual addresses are folded into the device.
 bool TraceReader::Parser::parse_whisper(Cursor& cursor, TraceEvent& event) {
-  const auto whole = [](std::string_view text, std::uint64_t& value) {
-    Cursor part(text.data(), text.data() + text.size());
-    part.skip_blanks();
-    return part.number(value);
-  };
   std::uint64_t tid = 0;
   std::uint64_t microseconds = 0;
-  if (!whole(cursor.until(':'), tid)) return refuse("the thread is not a number");
-  if (!whole(cursor.until(':'), microseconds)) return refuse("the time is not a number");
+  bool more = true;
+  if (!whole_decimal(cursor.until(':', more), tid)) return refuse("the thread is not a number");
+  if (!whole_decimal(cursor.until(':', more), microseconds)) {
+    return refuse("the time is not a number");
+  }
   if (!whisper_thread(tid, event)) return false;
-  std::string_view marker = cursor.until(':');
-  while (!marker.empty() && blank(marker.back())) marker.remove_suffix(1);
+  const std::string_view marker = cursor.until(':', more);
   if (marker == "PM_N" || marker == "PM_B" || marker == "PM_C" || marker == "PM_XE") {
     const bool durable = marker == "PM_C" || marker == "PM_XE";
     event.kind = durable ? EventKind::Fence : EventKind::Barrier;
-    return true;
+    return whisper_delimiter(cursor);
   }
-  if (marker == "PM_L" || marker == "PM_I" || marker == "PM_DI") {
+  const bool asked_for = marker == "PM_L" || marker == "PM_O" || marker == "PM_I";
+  if (asked_for || marker == "PM_DI") {
     event.kind = EventKind::Write;
-    return whisper_range(cursor, event);
+    return whisper_range(cursor, event, asked_for);
   }
   if (marker == "PM_R") {
     event.kind = EventKind::Read;
-    return whisper_range(cursor, event);
+    return whisper_range(cursor, event, false);
   }
-  if (marker == "PM_W" || marker == "PM_DW") return whisper_cached(cursor);
-  if (marker == "PM_XS" || marker == "PM_O") return false;
+  // No events, but what is cut or garbled is refused here too.
+  if (marker == "PM_W" || marker == "PM_DW") {
+    if (whisper_range(cursor, event, false)) range_left = 0;
+    return false;
+  }
+  if (marker == "PM_XS") {
+    whisper_delimiter(cursor);
+    return false;
+  }
   return refuse(fmt::format("'{}' is no marker of WHISPER", marker));
 }
 
@@ -439,26 +536,53 @@ bool TraceReader::Parser::whisper_thread(std::uint64_t tid, TraceEvent& event) {
   return true;
 }
 
-/// What stays in the cache is no event, but what is cut or garbled is refused here too.
-bool TraceReader::Parser::whisper_cached(Cursor& cursor) {
-  TraceEvent ignored{};
-  if (whisper_range(cursor, ignored)) range_left = 0;
-  return false;
+/// False: refused. The last two are the function and the line of the program.
+bool TraceReader::Parser::whisper_fields(Cursor& cursor, WhisperFields& fields) {
+  for (bool more = true; more;) {
+    if (fields.count == fields.text.size()) return refuse("too much behind the marker");
+    fields.text[fields.count++] = cursor.until(':', more);
+  }
+  if (fields.count < 2) return refuse("cut short: the function or its line is missing");
+  const std::string_view line = fields.text[fields.count - 1];
+  std::uint64_t ignored = 0;
+  if (line.empty()) return refuse("cut short: the line of the function is missing");
+  if (fields.text[fields.count - 2].empty()) return refuse("the function has no name");
+  return whole_decimal(line, ignored) || refuse("the line of the function is not a number");
 }
 
-bool TraceReader::Parser::whisper_range(Cursor& cursor, TraceEvent& event) {
-  const std::string_view from = cursor.until(':');
-  const std::string_view size = cursor.until(':');
-  Cursor first(from.data(), from.data() + from.size());
-  Cursor second(size.data(), size.data() + size.size());
+/// A marker without an address; who prints one all the same means nothing by it.
+bool TraceReader::Parser::whisper_delimiter(Cursor& cursor) {
+  WhisperFields fields;
+  if (!whisper_fields(cursor, fields)) return false;
+  if (fields.count == 2) return true;
+  std::uint64_t ignored = 0;
+  const bool with_range = fields.count == 4 && whole_number(fields.text[0], ignored) &&
+                          whole_decimal(fields.text[1], ignored);
+  return with_range || refuse("what is behind the marker is not a function and its line");
+}
+
+/// With `asked_for`, the bytes that were asked for may stand behind those that were written. False:
+/// refused, or nothing is in the range.
+bool TraceReader::Parser::whisper_range(Cursor& cursor, TraceEvent& event, bool asked_for) {
+  WhisperFields fields;
+  if (!whisper_fields(cursor, fields)) return false;
+  if (fields.count == 5 && !asked_for) return refuse("too much behind the marker");
+  if (fields.count < 4) return refuse("cut short: address, bytes, function or line is missing");
   std::uint64_t start = 0;
   std::uint64_t count = 0;
-  if (!first.number(start)) return refuse("the address is neither decimal nor 0x...");
-  if (!second.number(count)) return refuse("the number of bytes is not a number");
+  std::uint64_t ignored = 0;
+  if (!whole_number(fields.text[0], start)) {
+    return refuse("the address is neither decimal nor 0x...");
+  }
+  if (!whole_decimal(fields.text[1], count)) return refuse("the number of bytes is not a number");
+  if (fields.count == 5 && !whole_decimal(fields.text[2], ignored)) {
+    return refuse("the bytes asked for are not a number");
+  }
   if (count > kRangeBytesMax || start > ~std::uint64_t{0} - count) {
     return refuse("the range is too long");
   }
-  const std::uint64_t last = start + std::max<std::uint64_t>(count, 1) - 1;
+  if (count == 0) return false;
+  const std::uint64_t last = start + count - 1;
   event.line = (start >> line_shift) & (limits.lines - 1);
   range = event;
   range_left = (last >> line_shift) - (start >> line_shift);
@@ -492,6 +616,7 @@ TraceReader::~TraceReader() = default;
 Result<TraceSummary> TraceReader::survey(TraceFormat format) {
   Parser& p = *parser_;
   p.restart();
+  PERDURE_TRY_VOID(p.check_text());
   if (format == TraceFormat::Auto) {
     PERDURE_TRY(guessed, p.guess());
     format = guessed;
@@ -514,6 +639,7 @@ Result<TraceSummary> TraceReader::survey(TraceFormat format) {
     }
   }
   PERDURE_TRY_VOID(outcome());
+  summary.text_lines = p.text_line;
   summary.last_line_open = p.last_line_open;
   for (std::size_t i = 0; i < summary.threads.size(); ++i) summary.threads[i].name = p.threads[i];
   p.restart();

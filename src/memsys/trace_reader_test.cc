@@ -1,5 +1,8 @@
 // Traces: every format, every refusal with its line, and nothing read twice or kept.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
 
 #include "memsys/trace.h"
 #include "memsys/trace_streams.h"
@@ -41,7 +44,7 @@ using Events = std::vector<std::string>;
 
 TEST(TraceReader, ReadsItsOwnFormat) {
   const Reading r = read(
-      "# a comment\n\nR 0x40\nT1 W 128 500\n X1 W 0x80 # after\nT1 B\nB\r\nT1 F\nX1 S\nT1 R 63");
+      "# a comment\n\nR 0x40\nT1 W 128 500\n X1 W 0x80 # after\nT1 B\nB\r\nT1 F\nX1 S\nT1 R 63\n");
   ASSERT_TRUE(r.summary.ok()) << r.summary.error().message;
   EXPECT_EQ(r.summary->format, TraceFormat::Perdure);
   EXPECT_EQ(r.events,
@@ -69,9 +72,37 @@ TEST(TraceReader, KnowsTheFormatsOfOthersByTheirFirstLine) {
   EXPECT_EQ(whisper.events, (Events{"T7 W 1", "T7 W 2", "T7 W 3", "T7 B", "T7 W 4", "T7 F"}));
 }
 
+// As pm_instr.h prints each marker.
+TEST(TraceReader, ReadsWhatWhispersMacrosPrint) {
+  const Reading r = read(
+      "5:1:PM_XS:begin:10\n5:2:PM_R:0x40:8:get:11\n5:3:PM_W:0x80:8:set:12\n"
+      "5:4:PM_DW:0x80:8:set:12\n5:5:PM_L:0x80:64:64:flush:13\n5:6:PM_O:0xc0:64:64:flush:13\n"
+      "5:7:PM_N:fence:14\n5:8:PM_I:0x100:8:8:copy:15\n5:9:PM_DI:0x140:8:copy:16\n"
+      "5:10:PM_B:barrier:17\n5:11:PM_C:commit:18\r\n5:12:PM_XE:end:19\n");
+  ASSERT_TRUE(r.summary.ok()) << r.summary.error().message;
+  EXPECT_EQ(r.events, (Events{"T5 R 1", "T5 W 2", "T5 W 3", "T5 B", "T5 W 4", "T5 W 5", "T5 B",
+                              "T5 F", "T5 F"}));
+}
+
+struct Refusal {
+  std::string text;
+  int line = 0;
+  std::string what;  // is said
+};
+
+void expect_refused(const std::vector<Refusal>& refusals) {
+  for (const auto& [text, line, what] : refusals) {
+    const Reading r = read(text);
+    ASSERT_FALSE(r.summary.ok()) << text.substr(0, 80);
+    EXPECT_EQ(r.summary.code(), ErrorCode::InvalidArgument);
+    const std::string& message = r.summary.error().message;
+    EXPECT_EQ(message.rfind("t:" + std::to_string(line) + ":", 0), 0U) << message;
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+  }
+}
+
 TEST(TraceReader, RefusesWhatItDoesNotUnderstandWithTheLine) {
-  //          text                                   line  what is said
-  const std::tuple<std::string, int, std::string> cases[] = {
+  expect_refused({
       {"R 0\nR\n", 2, "cut short"},
       {"R 0\nT1\n", 2, "cut short"},
       {"R 0\nT1 W\n", 2, "cut short"},
@@ -94,23 +125,94 @@ TEST(TraceReader, RefusesWhatItDoesNotUnderstandWithTheLine) {
       {"0x40 READ 1\n0x40 FETCH 1\n", 2, "FETCH"},
       {"LD 0\nST\n", 2, "cut short"},
       {"LD 0\nR2 0\n", 2, "neither LD nor ST"},
-      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_Q:0:0:f:1\n", 2, "PM_Q"},
-      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0\n", 2, "bytes"},
-      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_W:0x0\n", 2, "bytes"},
-      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_DW:x:8:f:1\n", 2, "address"},
-      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:67108865:f:1\n", 2, "longer than the device"},
-      {"4294967296:2:PM_L:0x0:64:f:1\n", 1, "no number of a thread"},
+      {"LD 0\nR 0\n", 2, "neither LD nor ST"},
+      {"ST 0\nW 0\n", 2, "neither LD nor ST"},
+      // DRAMsim3 would read 0x40, and cycle 0.
+      {"0x40 READ 1\n40 READ 1\n", 2, "not 0x"},
+      {"40 READ 1\n", 1, "not 0x"},
+      {"0x40 READ 0x10\n", 1, "cycle"},
+      {"R 0\nT0x1 W 0\n", 2, "thread"},
+      {"R 0\r64\n", 1, "address"},
+      {"R 0 5\r6\n", 1, "cycle"},
+      {"R 0\nB\r\r\n", 2, "'B\r'"},
       {std::string(70000, 'R'), 1, ""},
       {"R 0\n" + std::string(300000, ' '), 2, "more than"},
+  });
+}
+
+TEST(TraceReader, RefusesWhatWhispersMacrosDoNotPrintWithTheLine) {
+  expect_refused({
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_Q:0:0:f:1\n", 2, "PM_Q"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0\n", 2, "cut short"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_W:0x0\n", 2, "cut short"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:64\n", 2, "cut short"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:64:f\n", 2, "line of the function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:64:f:\n", 2, "line of the function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_R:0x0:x:f:1\n", 2, "bytes"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_I:0x0:64:x:f:1\n", 2, "asked for"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:64:64:64:f:1\n", 2, "too much"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_O:0x0\n", 2, "cut short"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_O:f:1\n", 2, "cut short"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_N\n", 2, "cut short"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_B:f\n", 2, "cut short"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_C:f:\n", 2, "cut short"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_XE:f:g\n", 2, "line of the function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_XS:f:1:2\n", 2, "not a function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_XS::1\n", 2, "no name"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_N:f:64:g:1\n", 2, "not a function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_N:0x0:64:64:g:1\n", 2, "not a function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_DW:x:8:f:1\n", 2, "address"},
+      {"1:2:PM_L:0x0:64:f:1\n1 x:2:PM_L:0x0:64:f:1\n", 2, "thread"},
+      {"1:2:PM_L:0x0:64:f:1\n0x1:2:PM_L:0x0:64:f:1\n", 2, "thread"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2 x:PM_L:0x0:64:f:1\n", 2, "time"},
+      {"1:2:PM_L:0x0:64:f:1\n1: 2:PM_L:0x0:64:f:1\n", 2, "time"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L :0x0:64:f:1\n", 2, "'PM_L '"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0 x:64:f:1\n", 2, "address"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:64 x:f:1\n", 2, "bytes"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:0x40:f:1\n", 2, "bytes"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:64:64 x:f:1\n", 2, "asked for"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_R:0x0:64:64:f:1\n", 2, "too much"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_DI:0x0:64:64:f:1\n", 2, "too much"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:64:f:1 x\n", 2, "line of the function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:64:f:1:\n", 2, "line of the function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_N:f:1:\n", 2, "line of the function"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:67108865:f:1\n", 2, "longer than the device"},
+      {"4294967296:2:PM_L:0x0:64:f:1\n", 1, "no number of a thread"},
+  });
+}
+
+// One blank less than in `slow`, and the reader takes eight digits at once.
+TEST(TraceReader, ReadsAddressesAlikeAtOnceAndByDigits) {
+  const std::string rest =
+      "\n# more than a line may have that is read at once, so that it is read\n";
+  const auto alike = [&](const std::string& address) {
+    const Reading fast = read("T0 R 0x0\nT0 W 0x" + address + rest + rest, TraceFormat::Perdure);
+    const Reading slow = read("T0 R 0x0\nT0 W  0x" + address + rest + rest, TraceFormat::Perdure);
+    ASSERT_EQ(fast.summary.ok(), slow.summary.ok()) << address;
+    EXPECT_EQ(fast.events, slow.events) << address;
+    if (fast.summary.ok()) return;
+    EXPECT_EQ(fast.summary.error().message, slow.summary.error().message) << address;
   };
-  for (const auto& [text, line, what] : cases) {
-    const Reading r = read(text);
-    ASSERT_FALSE(r.summary.ok()) << text.substr(0, 80);
-    EXPECT_EQ(r.summary.code(), ErrorCode::InvalidArgument);
-    const std::string& message = r.summary.error().message;
-    EXPECT_EQ(message.rfind("t:" + std::to_string(line) + ":", 0), 0U) << message;
-    EXPECT_NE(message.find(what), std::string::npos) << message;
+  for (int c = 1; c < 256; ++c) {
+    if (c == '\n') continue;
+    const auto character = static_cast<char>(c);
+    for (const std::string before : {"", "3", "00af", "00000EF", "00000001", "000000000001"}) {
+      alike(before + character);
+      alike(before + character + "7");
+    }
   }
+  for (std::size_t digits = 0; digits <= 18; ++digits) {
+    alike(std::string(digits, '0'));
+    alike(std::string(digits, '0') + "1fFc0");
+    alike(std::string(digits, 'f'));
+  }
+  EXPECT_EQ(read("R 0x0\nR 0x0000000000A9F40" + rest).events, (Events{"T0 R 0", "T0 R 10877"}));
+}
+
+TEST(TraceReader, ARangeOfNoBytesIsNoEvent) {
+  const Reading r = read("5:1:PM_L:0x40:0:64:f:1\n5:2:PM_I:0x80:8:8:f:2\n5:3:PM_R:0xc0:0:f:3\n");
+  ASSERT_TRUE(r.summary.ok()) << r.summary.error().message;
+  EXPECT_EQ(r.events, (Events{"T5 W 2"}));
 }
 
 TEST(TraceReader, ARangeOfWhisperGoesOnAtTheBeginOfTheDevice) {
@@ -142,17 +244,93 @@ TEST(TraceReader, AnEmptyTraceHasNoEvents) {
   }
 }
 
-TEST(TraceReader, SaysThatTheLastLineMayBeCut) {
-  for (const char* whole : {"", "R 0x40\n", "R 0x40\nW 64\n", "R 0x40\n# nothing\n"}) {
-    const Reading r = read(whole);
-    ASSERT_TRUE(r.summary.ok());
-    EXPECT_FALSE(r.summary->last_line_open) << whole;
+TEST(TraceReader, ALastLineWithoutANewlineIsUsedAndTold) {
+  for (const char* open : {"R 0x40", "R 0x40\nW 64", "R 0x40\n\nW 64 1", "R 0x40 ", "R 0x40\r",
+                           "R 0x40\nT1 F", "R 0x40\nW 64 # end", "0x40 READ 1\n0x80 WRITE 1",
+                           "LD 0x40\nST 0x8", "5:100:PM_L:0x40:8:f:1"}) {
+    const Reading cut = read(open);
+    const Reading whole = read(std::string(open) + "\n");
+    ASSERT_TRUE(cut.summary.ok()) << cut.summary.error().message;
+    ASSERT_TRUE(whole.summary.ok()) << whole.summary.error().message;
+    EXPECT_EQ(cut.events, whole.events) << open;
+    EXPECT_TRUE(cut.summary->last_line_open) << open;
+    EXPECT_FALSE(whole.summary->last_line_open) << open;
+    EXPECT_EQ(cut.summary->text_lines, whole.summary->text_lines) << open;
   }
-  for (const char* open : {"R 0x40", "R 0x40\nW 6", "R 0x40\n\nW 64 1"}) {
-    const Reading r = read(open);
-    ASSERT_TRUE(r.summary.ok());
-    EXPECT_TRUE(r.summary->last_line_open) << open;
+  EXPECT_FALSE(read("").summary->last_line_open);
+  EXPECT_EQ(read("R 0x40\n\nW 64").summary->text_lines, 3U);
+}
+
+TEST(TraceReader, ALastLineThatWasCutIsRefused) {
+  for (const char* line : {"W", "R 0x", "T", "T1", "X1 R", "0x12", "0x12 REA", "0x12 READ", "LD",
+                           "ST 0x", "5:100:PM_L:0x40", "5:100:PM_L:0x40:8:f"}) {
+    const Reading r = read(line);
+    ASSERT_FALSE(r.summary.ok()) << line;
+    EXPECT_EQ(r.summary.code(), ErrorCode::InvalidArgument) << line;
+    EXPECT_EQ(r.summary.error().message.substr(0, 4), "t:1:") << line;
   }
+}
+
+/// Wherever a trace is cut, it is refused with its last line, or told.
+TEST(TraceReader, ATraceCutAtAnyByteIsRefusedOrTold) {
+  for (const std::string text :
+       {"R 0x40\nT1 W 128 500\nT1 B\nX2 W 0x80 # x\nS\n", "0x40 READ 1\n0x80 WRITE 12\n",
+        "LD 0x40\nST 128\n", "5:100:PM_L:0x40:8:f:1\n5:101:PM_I:0x80:64:64:f:2\n"}) {
+    const TraceFormat format = read(text).summary->format;
+    std::size_t line = 1;
+    for (std::size_t bytes = 1; bytes <= text.size(); ++bytes) {
+      const std::string cut = text.substr(0, bytes);
+      const bool ended = cut.back() == '\n';
+      const Reading r = read(cut, format);
+      if (r.summary.ok()) {
+        EXPECT_EQ(r.summary->last_line_open, !ended) << cut;
+        EXPECT_EQ(r.summary->text_lines, line) << cut;
+      } else {
+        EXPECT_FALSE(ended) << cut;
+        EXPECT_EQ(r.summary.error().message.substr(0, 4), "t:" + std::to_string(line) + ":") << cut;
+      }
+      if (ended) ++line;
+    }
+  }
+}
+
+TEST(TraceReader, WhatIsNoTextIsToldByItsFirstBytes) {
+  const auto told = [](const std::string& text) {
+    const Reading r = read(text);
+    return r.summary.ok() ? "none" : r.summary.error().message;
+  };
+  EXPECT_NE(told("\x1f\x8b\x08 R 0x40\n").find("zcat"), std::string::npos);
+  EXPECT_NE(told("\xef\xbb\xbfR 0x40\n").find("byte order mark"), std::string::npos);
+}
+
+/// The reading end of a pipe that holds `text`, as a path.
+class Pipe {
+ public:
+  explicit Pipe(const std::string& text) {
+    EXPECT_EQ(::pipe(ends_.data()), 0);
+    EXPECT_EQ(::write(ends_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ::close(ends_[1]);
+  }
+  ~Pipe() { ::close(ends_[0]); }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  std::string path() const { return "/dev/fd/" + std::to_string(ends_[0]); }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+TEST(TraceBytes, ThatAreCopiedAreLimitedByLineAndInAll) {
+  const std::string text = "W 0x40\nW 0x80\n";
+  const auto open = [&](std::uint64_t limit) { return open_trace(Pipe(text).path(), limit); };
+  ASSERT_TRUE(open(text.size()).ok());
+  const auto more = open(text.size() - 1);
+  ASSERT_FALSE(more.ok());
+  EXPECT_NE(more.error().message.find("write them to a file"), std::string::npos);
+  // It has no end.
+  const auto zeros = open_trace("/dev/zero");
+  ASSERT_FALSE(zeros.ok());
+  EXPECT_EQ(zeros.error().message, "/dev/zero:1: a line of more than 65536 bytes");
 }
 
 TEST(TraceReader, LinesMayLieAcrossBlocks) {

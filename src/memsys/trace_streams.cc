@@ -27,17 +27,9 @@ bool TraceStreams::read_until(std::uint32_t thread, std::size_t k) {
     }
     ++held_;
     streams_[event.thread].held.push(event);
-    listener_.on_read(event);
+    if (event.kind != EventKind::Read) listener_.on_read(event);
   }
   return true;
-}
-
-void TraceStreams::pop(std::uint32_t thread) {
-  Stream& stream = streams_[thread];
-  if (stream.held.front().kind == EventKind::Write) --stream.writes_left;
-  stream.held.pop();
-  --stream.left;
-  --held_;
 }
 
 }  // namespace perdure::memsys

@@ -15,33 +15,34 @@ class Ring {
  public:
   bool empty() const { return head_ == tail_; }
   std::size_t size() const { return static_cast<std::size_t>(tail_ - head_); }
-  T& front() { return items_[head_ & mask()]; }
-  T& back() { return items_[(tail_ - 1) & mask()]; }
-  T& operator[](std::size_t i) { return items_[(head_ + i) & mask()]; }
-  const T& operator[](std::size_t i) const { return items_[(head_ + i) & mask()]; }
+  T& front() { return items_[head_ & mask_]; }
+  T& back() { return items_[(tail_ - 1) & mask_]; }
+  T& operator[](std::size_t i) { return items_[(head_ + i) & mask_]; }
+  const T& operator[](std::size_t i) const { return items_[(head_ + i) & mask_]; }
   void pop() { ++head_; }
   void push(const T& item) {
-    if (size() == items_.size()) grow();
-    items_[tail_++ & mask()] = item;
+    if (size() > mask_) grow();
+    items_[tail_++ & mask_] = item;
   }
 
  private:
-  std::uint64_t mask() const { return items_.size() - 1; }
   void grow() {
-    std::vector<T> bigger(items_.empty() ? 8 : items_.size() * 2);
+    std::vector<T> bigger(items_.size() * 2);
     const std::size_t count = size();
     for (std::size_t i = 0; i < count; ++i) bigger[i] = (*this)[i];
     items_.swap(bigger);
+    mask_ = items_.size() - 1;
     head_ = 0;
     tail_ = count;
   }
 
-  std::vector<T> items_;
+  std::vector<T> items_ = std::vector<T>(8);
+  std::uint64_t mask_ = 7;  // places, less one
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
 };
 
-/// Hears of every event when it is read, which is in the order of the trace.
+/// Hears of every event but reads when it comes from the trace, in the order of that.
 class TraceListener {
  public:
   virtual ~TraceListener() = default;
@@ -65,7 +66,13 @@ class TraceStreams {
     return &stream.held[k];
   }
   /// Takes the first. Requires  peek(thread) != nullptr.
-  void pop(std::uint32_t thread);
+  void pop(std::uint32_t thread) {
+    Stream& stream = streams_[thread];
+    if (stream.held.front().kind == EventKind::Write) --stream.writes_left;
+    stream.held.pop();
+    --stream.left;
+    --held_;
+  }
   /// Events of the thread that were not taken.
   std::uint64_t left(std::uint32_t thread) const { return streams_[thread].left; }
   std::uint64_t writes_left(std::uint32_t thread) const { return streams_[thread].writes_left; }

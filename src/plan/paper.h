@@ -1,4 +1,4 @@
-// Tables 2 and 3 of the taxonomy (seed paper 000) as data: 12 responders x 3 operations x 2 update
+// Tables 2 and 3 of the taxonomy (taxonomy paper) as data: 12 responders x 3 operations x 2 update
 // shapes. What Perdure runs instead is in catalog.h; that both are right is for check to say.
 #pragma once
 

@@ -147,9 +147,9 @@ TEST_F(OwnerLeaseTest, AnOwnerThatIsStoppedIsAlive) {
   const auto mapped = region();
   HeldChild first = owner();
   ASSERT_TRUE(first.ready());
-  ASSERT_EQ(::kill(first.pid(), SIGSTOP), 0);
+  first.signal(SIGSTOP);
   EXPECT_EQ(take(*mapped, "the second").code(), ErrorCode::Busy);
-  ASSERT_EQ(::kill(first.pid(), SIGCONT), 0);
+  first.signal(SIGCONT);
 }
 
 // The numbers of their threads are the same, and none sees the other's processes.
@@ -420,11 +420,11 @@ TEST_F(OwnerLeaseTest, AnOwnerThatStoodStillAcknowledgesNothingWhenItWakes) {
     return true;
   });
   ASSERT_TRUE(first.ready());
-  ASSERT_EQ(::kill(first.pid(), SIGSTOP), 0);
+  first.signal(SIGSTOP);
   auto second = take(*mapped, "the second", "this machine");
   ASSERT_TRUE(second.ok()) << second.error().message;
   const std::uint64_t before = word(*mapped, kToldYes);
-  ASSERT_EQ(::kill(first.pid(), SIGCONT), 0);
+  first.signal(SIGCONT);
   const Deadline patience = Deadline::after(std::chrono::seconds{60});
   while (word(*mapped, kToldNo) < 10 && !patience.passed()) (void)::poll(nullptr, 0, 20);
   EXPECT_GE(word(*mapped, kToldNo), 10u);

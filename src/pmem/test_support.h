@@ -63,6 +63,7 @@ class HeldChild {
 
   bool ready() const { return ready_; }
   pid_t pid() const { return process_.pid(); }
+  void signal(int number) const { process_.signal(number); }
   /// kill -9, and waits until it is gone.
   void kill() { process_.kill(); }
 

@@ -2,6 +2,7 @@
 #include "sim/client_applications.h"
 
 #include "core/parameter_file.h"
+#include "core/printable.h"
 #include "core/try.h"
 
 #include <cmath>
@@ -28,7 +29,7 @@ Result<std::vector<ClientApplication>> applications_of(ParameterFile& file) {
       return static_cast<std::uint64_t>(value);
     };
     ClientApplication& each = applications.emplace_back();
-    each.name = table;
+    each.name = printable_name(table);
     each.shape.epochs = count("epochs", "epochs", 4096);
     each.shape.epoch_bytes = count("epoch_bytes", "bytes", 1 << 20);
     each.shape.writes_per_mille =

@@ -14,7 +14,7 @@ struct ClientApplication {
   std::string name;
   TransactionShape shape;  // without compute
   std::uint32_t clients = 1;
-  double published = 0;  // BSP over Sync, in seed paper 001
+  double published = 0;  // BSP over Sync, in the BROI paper
   // Where the paper's number of transactions may not be the one that it means; else 0.
   std::uint64_t stated_transactions = 0;
   std::uint64_t meant_transactions = 0;

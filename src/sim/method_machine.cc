@@ -135,7 +135,7 @@ void MethodMachine::arrive_posted(std::size_t i, const RequesterStep& step, doub
   visible_ = std::max(visible_, arrived + n_.dma_write);
   if (keep_events_) note(visible_, "responder: " + describe(step) + " visible");
   // The transport's ACK leaves when the RNIC has all of it; early ones say nothing of that. It
-  // crosses both RNICs as any answer does: seed paper 000, section 4.3, has a READ behind the
+  // crosses both RNICs as any answer does: the taxonomy paper, section 4.3, has a READ behind the
   // WRITE take a third more, which leaves nothing for a shorter way.
   completed_[i] = completes_early(profile_.transport) ? start + n_.completion
                                                       : answered(arrived, 0) + n_.completion;

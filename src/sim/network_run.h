@@ -11,13 +11,14 @@
 //   client CPU            completion
 //
 // What is lost: persist ACKs, if asked for. A client that gets none aborts and does the transaction
-// again (seed paper 001, section V.A).
+// again (BROI paper, section V.A).
 #pragma once
 
 #include "core/distribution.h"
 #include "core/hardware.h"
 #include "sim/remote_memory.h"
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -50,6 +51,7 @@ struct NetworkOptions {
   std::uint64_t lost_ack_one_in = 0;  // of the persist ACKs that are waited for; 0: none
   Time ack_timeout = 100'000'000;     // 100 us
   std::uint64_t seed = 1;
+  std::function<void(std::uint64_t)> progress;  // hears now and then how many have begun
 };
 
 struct NetworkResult {

@@ -8,6 +8,8 @@
 namespace perdure::sim {
 namespace {
 
+constexpr std::uint64_t kProgressMask = (1 << 14) - 1;  // of the records that are appended
+
 /// With a WRITE where the method has an ATOMIC WRITE; the FLUSH behind it is the second READ.
 Method with_stand_in(Method method) {
   for (RequesterStep& step : method.requester) {
@@ -42,6 +44,7 @@ RemotelogResult run_remotelog(const Method& method, const ServerProfile& profile
   for (std::uint64_t i = 0; i < options.records; ++i) {
     const Price append = machine.update(false);
     result.append.add(static_cast<std::uint64_t>(std::llround(append.latency_ns * 1e3)));
+    if (((i + 1) & kProgressMask) == 0 && options.progress) options.progress(i + 1);
   }
   result.elapsed_ns = machine.now_ns();
   result.counts = machine.counts();

@@ -1,5 +1,5 @@
-// RemotelogRun: REMOTELOG of seed paper 000, section 4.1, simulated: one client appends records to
-// a log in a server's memory, each made durable by one method before the next is begun, while the
+// RemotelogRun: REMOTELOG of the taxonomy paper, 4.1, simulated: one client appends records to a
+// log in a server's memory, each made durable by one method before the next is begun, while the
 // server applies records, gives their room back and posts receive buffers again.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include "sim/method_machine.h"
 
 #include <cstdint>
+#include <functional>
 
 namespace perdure::sim {
 
@@ -26,6 +27,7 @@ struct RemotelogOptions {
                              .collect_records = 64,  // or the whole log, if that is less
                              .collect = 1000,
                              .log_records = 65'536};
+  std::function<void(std::uint64_t)> progress;  // hears now and then how many are appended
 };
 
 struct RemotelogResult {

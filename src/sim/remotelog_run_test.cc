@@ -2,6 +2,9 @@
 // part takes, and receive buffers that come back late cost timers.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "sim/method_price.h"
 #include "sim/method_steps.h"
 #include "sim/remotelog_run.h"
@@ -117,6 +120,15 @@ TEST(RemotelogRun, AMessageHandlerThatRecyclesIsBusyWithThatToo) {
   const RemotelogResult busy = run_remotelog(message(), persistent_caches(), rdma(), options);
   EXPECT_GT(busy.elapsed_ns / 1000, 20'000);
   EXPECT_GT(mean_ns(busy), once);
+}
+
+TEST(RemotelogRun, SaysHowManyRecordsAreAppended) {
+  std::vector<std::uint64_t> told;
+  RemotelogOptions options;
+  options.records = 50'000;
+  options.progress = [&](std::uint64_t records) { told.push_back(records); };
+  run_remotelog(one_sided(Verb::Write), persistent_caches(), rdma(), options);
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{16'384, 32'768, 49'152}));
 }
 
 TEST(RemotelogRun, OneWhoDoesNotKnowTheDomainFlushesEverywhere) {

@@ -30,7 +30,7 @@ class Structure {
   virtual std::string check() const = 0;
 };
 
-/// Seed paper 001, table IV.
+/// The BROI paper, table IV.
 enum class StructureKind { Hash, Rbtree, Sps, Btree, Ssca2 };
 
 std::string_view to_string(StructureKind kind);
@@ -38,7 +38,7 @@ std::string_view to_string(StructureKind kind);
 std::string structure_names();
 /// The inverse of to_string. Errors: InvalidArgument, naming the accepted words.
 Result<StructureKind> parse_structure(std::string_view word);
-/// Bytes; seed paper 001, table IV.
+/// Bytes; the BROI paper, table IV.
 std::uint64_t published_footprint(StructureKind kind);
 
 struct StructureOptions {

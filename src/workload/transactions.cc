@@ -19,9 +19,10 @@ Transactions::Transactions(std::unique_ptr<Structure> structure, TransactionsOpt
       logs_at_(locks_at_ + options.partitions * kLineBytes) {
   for (std::uint32_t i = 0; i < options.threads; ++i) {
     Random random(options.seed + (i + 1) * kSeedStep);
-    // Logs begin anywhere, or all threads would use the same bank at the same time.
+    // Records begin anywhere, or all threads would use the same bank at the same time.
     const std::uint64_t first = random.below(kLogBytes / kLineBytes) * kLineBytes;
-    threads_.push_back({random, LogArea(logs_at_ + i * kLogBytes, kLogBytes, first)});
+    const std::uint64_t base = logs_at_ + i * (kLogBytes + options.log_gap);
+    threads_.push_back({random, LogArea(base, kLogBytes, first)});
   }
 }
 

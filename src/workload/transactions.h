@@ -19,6 +19,9 @@ struct TransactionsOptions {
   std::uint32_t partitions = 256;  // as the structure has
   std::uint64_t seed = 1;
   bool durable_commits = false;  // a thread waits until its transaction is persisted
+  /// Bytes between the logs of two threads, whole lines. A transaction writes the header of its
+  /// thread's log: without a gap they all lie in one bank.
+  std::uint64_t log_gap = 0;
 };
 
 class Transactions final : public Program {
@@ -31,7 +34,9 @@ class Transactions final : public Program {
   void run(std::uint32_t thread, std::vector<Operation>& operations) override;
 
   /// Bytes of memory that the program needs, from address 0.
-  std::uint64_t bytes() const { return logs_at_ + threads_.size() * kLogBytes; }
+  std::uint64_t bytes() const {
+    return logs_at_ + threads_.size() * (kLogBytes + options_.log_gap);
+  }
   const Structure& structure() const { return *structure_; }
 
  private:

@@ -1,6 +1,7 @@
 // Structures keep their own laws, and protocols of logging have the epochs that their table says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "workload/transactions.h"
@@ -151,6 +152,38 @@ TEST(Transactions, OfSpsUnderUndoLoggingHaveFiveEpochs) {
   EXPECT_EQ(operations[operations.size() - 3].kind, Unlock);
   EXPECT_EQ(operations[operations.size() - 2].kind, Commit);
   EXPECT_EQ(operations.back().kind, Strand) << "the next transaction is independent of this one";
+}
+
+// Banks of NVM-A: rows of 2048 bytes take turns in eight of them. Under undo logging the last line
+// that a transaction persists is the header of its thread's log.
+TEST(Transactions, AGapBetweenLogsBringsTheirHeadersIntoDifferentBanks) {
+  const auto most_in_a_bank = [](std::uint64_t log_gap) {
+    Random random(1);
+    TransactionsOptions options;
+    options.partitions = 4;
+    options.threads = 8;
+    options.log_gap = log_gap;
+    Transactions program(make_structure(StructureKind::Sps, kSmall, random), options);
+    std::map<std::uint64_t, int> in_bank;
+    for (std::uint32_t thread = 0; thread < options.threads; ++thread) {
+      EXPECT_TRUE(program.start(thread));
+      std::vector<Operation> operations;
+      program.run(thread, operations);
+      std::uint64_t header = 0;
+      for (const Operation& each : operations) {
+        if (each.kind != Persist) continue;
+        EXPECT_LT(each.value, program.bytes());
+        header = each.value;
+      }
+      ++in_bank[header / 2048 % 8];
+    }
+    int most = 0;
+    for (const auto& [bank, headers] : in_bank) most = std::max(most, headers);
+    return most;
+  };
+  EXPECT_EQ(most_in_a_bank(0), 8);
+  EXPECT_EQ(most_in_a_bank(2048), 1);
+  EXPECT_EQ(most_in_a_bank(3072), 2) << "PMDK's lanes";
 }
 
 TEST(Transactions, NamesAreReadAsTheyAreWritten) {

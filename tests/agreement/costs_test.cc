@@ -142,7 +142,7 @@ TEST(Costs, WhatTheSumsChooseIsNearlyTheCheapestOnTheClock) {
   }
 }
 
-/// Seed paper 000, sections 4.3 and 4.4, on its machines.
+/// The taxonomy paper, sections 4.3 and 4.4, on its machines.
 TEST(Costs, TheDefaultReproducesWhatTheTaxonomyMeasured) {
   const Hardware& hardware = default_hardware(Transport::InfiniBand);
   const auto scenario_ns = [&](PersistenceDomain domain, Ddio ddio, Primary primary,

@@ -32,6 +32,7 @@ TEST(Usage, EverySubcommandHasHelpWithExamples) {
                             {"plan"},
                             {"check"},
                             {"torture"},
+                            {"rpc", "status"},
                             {"rpc", "list"},
                             {"rpc", "inspect"},
                             {"rpc", "drain"},
@@ -255,6 +256,46 @@ TEST(Usage, WhatWouldNeverEndOrIsOfNoEffectIsNoCommandOfTheNetwork) {
   EXPECT_FALSE(contains(reads.out, "null")) << reads.out;
 }
 
+TEST(Usage, AnErrorShowsWhatATerminalWouldObey) {
+  const Outcome outcome =
+      run({"sim", "memory", "--device", std::string(PERDURE_TREE) + "/configs/hardware/nvm-a.toml",
+           "--trace", "-"},
+          "W 0x40 1 \x1b[2J\xc2\x9b\r\n");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(contains(outcome.err, R"('\x1b[2J\xc2\x9b' is too much)")) << outcome.err;
+  EXPECT_FALSE(contains(outcome.err, "\x1b")) << outcome.err;
+  const Outcome gap = run({"sim", "figure", "11", "--log-gap", "10"});
+  EXPECT_EQ(gap.status, 2) << gap.err;
+  EXPECT_TRUE(contains(gap.err, "--log-gap: 10 bytes are no whole lines")) << gap.err;
+}
+
+TEST(Usage, OptionsOfNoEffectOnASimulationAreRefusedByName) {
+  const std::pair<Words, std::string> cases[] = {
+      {{"server", "--remote-trace"}, "--remote-trace is of remote channels"},
+      {{"server", "--remote-epoch-bytes", "64"}, "--remote-epoch-bytes is of remote channels"},
+      {{"server", "--remote-interval-ns", "9"}, "--remote-interval-ns is of remote channels"},
+      {{"server", "--remote-channels", "1", "--remote-trace", "--remote-epoch-bytes", "64"},
+       "--remote-epoch-bytes is of epochs at random places"},
+      {{"figure", "2", "--device", "x"}, "--device is of no effect on figure 2"},
+      {{"figure", "4", "--applications", "x"}, "--applications is of no effect on figure 4"},
+      {{"figure", "4", "--logging", "redo"}, "--logging is of no effect on figure 4"},
+      {{"figure", "13", "--seed", "2"}, "--seed is of no effect on figure 13"},
+      {{"figure", "9", "--hardware", "x"}, "--hardware is of no effect on figure 9"},
+      {{"network", "--ack-timeout-us", "9"}, "--ack-timeout-us is of lost persist ACKs"},
+      {{"network", "--format", "plot", "--epoch-bytes", "64"}, "--epoch-bytes is what"},
+      {{"figure", "4", "--report", ""}, "--report: the name of the file is empty"},
+      {{"memory", "--device", "x", "--trace", "x", "--commands", ""},
+       "--commands: the name of the file is empty"},
+      {{"server", "--device", ""}, "--device: the name of the file is empty"}};
+  for (auto [words, said] : cases) {
+    words.insert(words.begin(), "sim");
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2) << testing::PrintToString(words) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, said)) << said << ": " << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
 TEST(Usage, AnInputOfTheSimulatorIsNotWrittenOver) {
   const test::TestDirectory place;
   const std::string device = place.file("device.toml");
@@ -273,11 +314,69 @@ TEST(Usage, AnInputOfTheSimulatorIsNotWrittenOver) {
       run({"sim", "record", "--device", device, "--output", device, "--", "/bin/true"});
   EXPECT_EQ(recorded.status, 2) << recorded.out;
   EXPECT_TRUE(contains(recorded.err, "is an input")) << recorded.err;
+  // Nor what the recorded program is given.
+  const Outcome of_program =
+      run({"sim", "record", "--output", place.file("link"), "--", "/bin/true", trace});
+  EXPECT_EQ(of_program.status, 2) << of_program.out;
+  EXPECT_TRUE(contains(of_program.err, "is an input")) << of_program.err;
+  EXPECT_EQ(read_file(trace), "W 0x40\n");
   // A trace of nothing is simulated, and that is said.
   write_file(trace, "");
   const Outcome empty = run({"sim", "memory", "--device", device, "--trace", trace});
   EXPECT_EQ(empty.status, 0);
   EXPECT_TRUE(contains(empty.err, "there is no request in it")) << empty.err;
+}
+
+TEST(Usage, ATraceThatMayHaveBeenCutIsWarnedOfAndStandardInputIsOne) {
+  const test::TestDirectory place;
+  const std::string commands = place.file("commands.txt");
+  const Words words{
+      "sim",     "memory", "--device",   std::string(PERDURE_TREE) + "/configs/hardware/nvm-a.toml",
+      "--trace", "-",      "--commands", commands};
+  for (const std::string line : {"W", "R 0x", "T1 W "}) {
+    const Outcome cut = run(words, "W 0x40\n" + line);
+    EXPECT_EQ(cut.status, 1);
+    EXPECT_EQ(cut.out, "");
+    EXPECT_TRUE(contains(cut.err, "-:2: ")) << cut.err;
+    EXPECT_FALSE(std::filesystem::exists(commands)) << "nothing is simulated";
+  }
+  const Outcome whole = run(words, "W 0x40\nW 0x8\n");
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_EQ(whole.err, "");
+  EXPECT_TRUE(contains(whole.out, "2 requests")) << whole.out;
+  // Tools that put newlines between lines leave the last one away.
+  const Outcome open = run(words, "W 0x40\nW 0x8");
+  EXPECT_EQ(open.status, 0);
+  EXPECT_EQ(open.out, whole.out);
+  EXPECT_TRUE(contains(open.err, "-:2: the last line ends without a newline; if the trace was cut"))
+      << open.err;
+}
+
+TEST(Usage, AnInputOfAFigureIsNotWrittenOver) {
+  const test::TestDirectory place;
+  const std::string tree = std::string(PERDURE_TREE) + "/";
+  const std::pair<std::string, std::string> inputs[] = {
+      {"--hardware", "configs/hardware/edr-back-to-back.toml"},
+      {"--device", "configs/hardware/nvm-a.toml"},
+      {"--processor", "configs/hardware/four-cores.toml"},
+      {"--applications", "configs/workloads/whisper.toml"}};
+  for (const auto& [option, path] : inputs) {
+    const std::string input = place.file("input" + option);
+    const std::string text = read_file(tree + path);
+    write_file(input, text);
+    std::filesystem::create_hard_link(input, input + ".hard");
+    std::filesystem::create_symlink(input, input + ".link");
+    for (const std::string& report : {input, input + ".hard", input + ".link"}) {
+      Words words{"sim", "figure", "12", option, input, "--report", report};
+      if (report != input) words = {"sim", "all", option, input, "--report", report};
+      const Outcome outcome = run(words);
+      EXPECT_EQ(outcome.status, 2) << testing::PrintToString(words) << outcome.err;
+      EXPECT_TRUE(contains(outcome.err, "'" + report + "' is an input")) << outcome.err;
+      EXPECT_EQ(outcome.out, "");
+    }
+    EXPECT_EQ(read_file(input), text);
+    EXPECT_TRUE(std::filesystem::is_symlink(input + ".link"));
+  }
 }
 
 // A run of minutes must not end with that.

@@ -185,6 +185,32 @@ TEST_F(Record, TransactionsAndPoolToolsOfDebian) {
 #endif
 }
 
+TEST_F(Record, WhatAProgramMappedIsNotWrittenOverByItsTrace) {
+  // The file is no word of the command line: only the recording knows of it.
+  const std::string line = std::string(CLIENT) + " msync " + file() + " 5 1";
+  std::filesystem::create_symlink(file(), trace());
+  const Outcome outcome = cli::run(command({"/bin/sh", "-c", line}));
+  EXPECT_EQ(outcome.status, 1) << outcome.out;
+  EXPECT_TRUE(cli::contains(outcome.err, "is an input")) << outcome.err;
+  EXPECT_TRUE(std::filesystem::is_symlink(trace()));
+  EXPECT_FALSE(cli::read_file(file()).starts_with("#")) << "a trace";
+}
+
+TEST_F(Record, WordsOfACommandAndNamesOfFilesAreNoLinesOfATrace) {
+  // Longer than a line of a trace may be.
+  const std::string words = "\nT9 W 0x40\x1b[2J #" + std::string(70'000, 'x');
+  const std::string mapped = place_.file("pool\nT9 W 0x80\x1b[2J");
+  const Outcome outcome =
+      cli::run(command({"/bin/sh", "-c", R"("$@")", words, CLIENT, "pmem", mapped, "25"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_FALSE(cli::contains(outcome.out, "\x1b")) << outcome.out;
+  EXPECT_TRUE(cli::contains(outcome.out, R"(\x0aT9 W 0x80\x1b[2J)")) << outcome.out;
+  const auto events = events_of(trace());
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events.at("T0").writes, 75u);
+  EXPECT_FALSE(cli::contains(cli::read_file(trace()), "\x1b"));
+}
+
 TEST_F(Record, WhatAProgramDidBeforeItFailedIsKept) {
   const json stopped = record({CLIENT, "exit", file(), "30"}, 1);
   EXPECT_EQ(stopped["exit_status"], 3);

@@ -78,6 +78,7 @@ Device device_of_the_reference(Random& random) {
   DeviceKeys keys = random_device(random);
   keys["channels"] = "1";
   keys.erase("tREFI");
+  keys.erase("tRFC");
   const bool serial = random.chance(1, 4);
   return device_of(keys, fmt::format("window = {}\nhits_pipeline = {}", 1 + random.below(12),
                                      serial ? "false" : "true"));

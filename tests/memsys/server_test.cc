@@ -1,4 +1,4 @@
-// The server as a whole: seed paper 001's figures 6(b) and 6(c) step by step, closed forms, and
+// The server as a whole: the BROI paper's figures 6(b) and 6(c) step by step, closed forms, and
 // random programs under the law, with broken parts that the law must catch.
 //
 // Of NVM-A: a row opens in 32 cycles of 1 ns, a write persists 236 after its column command, a line
@@ -90,7 +90,7 @@ Played play(const Processor& processor, Script::Lists lists, ServerOptions optio
   return run;
 }
 
-// Seed paper 001, section IV.C, "a detailed example", with the times that follow from the files.
+// The BROI paper, section IV.C, "a detailed example", with the times that follow from the files.
 TEST(Server, TracksTheDependencyOfFigure6b) {
   const std::uint64_t x = at(3, 5);
   const Played run = play(cores(2), {{{{Persist, x}}}, {{{Compute, 300}, {Persist, x}}}});
@@ -454,6 +454,67 @@ TEST(ServerDeadlock, IsToldThoughChannelsAndRefreshesGoOn) {
   EXPECT_TRUE(says(broken.error().message, "deadlock after ")) << broken.error().message;
   EXPECT_TRUE(says(broken.error().message, "thread 0 waits for its writes to persist"))
       << broken.error().message;
+  // Some milliseconds of simulated time are enough to know.
+  const std::string after = broken.error().message.substr(std::string("deadlock after ").size());
+  EXPECT_LT(std::stoull(after), 5'000'000'000U) << broken.error().message;
+}
+
+// A transaction of more than a million instructions, and one that computes for much longer than any
+// request can take: both commit once, at their end.
+TEST(ServerDeadlock, IsNotALongTransaction) {
+  Device device = nvm();
+  device.timing.tREFI = 1000;
+  device.timing.tRFC = 100;
+  std::vector<Operation> many(1'100'000, {Compute, 1});
+  many.push_back({Commit, 0});
+  const std::vector<Operation> one{{Compute, 50'000'000}, {Persist, at(0, 1)}, {Commit, 0}};
+  for (const std::vector<Operation>& transaction : {many, one}) {
+    Script script({{transaction}});
+    ServerOptions options;
+    options.transactions = 1;
+    options.remote = {1, 256, 300'000'000, 4096, 64, 1, nullptr};
+    const auto run = run_server(device, cores(1), script, options);
+    ASSERT_TRUE(run.ok()) << run.error().message;
+    EXPECT_EQ(run->transactions, 1U);
+  }
+}
+
+// Channels bring writes faster than memory takes them, and the write queue never runs low.
+TEST(ServerDeadlock, IsNotAReadThatRemoteWritesHoldBack) {
+  Device device = nvm();
+  device.controller.one_queue = false;
+  device.controller.write_queue = 2;
+  device.controller.high_watermark = 1;
+  device.controller.low_watermark = 0;
+  Script script({{{{Load, at(0, 1)}, {Persist, at(1, 1)}, {Commit, 0}}}});
+  ServerOptions options;
+  options.transactions = 1;
+  options.persist_point = PersistPoint::Accept;
+  options.remote = {64, 64, 1000, 4096, 4096, 1, nullptr};
+  const auto run = run_server(device, cores(1), script, options);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_EQ(run->transactions, 1U);
+}
+
+TEST(Server, SaysHowManyTransactionsHaveCommitted) {
+  std::vector<Operation> two{{Commit, 0}, {Commit, 0}};
+  Script script({{two, two}});
+  ServerOptions options;
+  options.transactions = 4;
+  std::vector<std::uint64_t> told;
+  options.progress = [&](std::uint64_t transactions) { told.push_back(transactions); };
+  ASSERT_TRUE(run_server(nvm(), cores(1), script, options).ok());
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{1, 2, 3, 4}));
+}
+
+TEST(Server, AProgramThatEndsEarlyIsToldThoughChannelsGoOn) {
+  Script script({{{{Persist, at(0, 1)}, {Commit, 0}}}});
+  ServerOptions options;
+  options.transactions = 2;
+  options.remote = {1, 256, 300'000, 4096, 64, 1, nullptr};
+  const auto run = run_server(nvm(), cores(1), script, options);
+  ASSERT_FALSE(run.ok());
+  EXPECT_EQ(run.error().message, "the program ended after 1 transactions of 2");
 }
 
 /// A thread's first transaction takes the lock and never gives it back.

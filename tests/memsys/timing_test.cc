@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "testing/temporary_directory.h"
 #include "tests/memsys/bench_device.h"
 #include "tests/memsys/reference.h"
 
@@ -59,7 +61,7 @@ TEST(ChannelTiming, EachCommandIsSentInItsFirstLegalCycleAndNotBefore) {
       DeviceKeys keys = small_device();
       const std::uint64_t value = number(keys, each.key) + more;
       keys[each.key] = std::to_string(value);
-      const RunOutcome run = run_trace(device_of(keys), each.trace);
+      const RunOutcome run = run_trace(device_of(keys), each.trace + "\n");
       ASSERT_TRUE(run.result.ok()) << run.result.error().message;
       EXPECT_EQ(gap(run.commands, each.first, each.second), value + each.value_from) << each.key;
       // One cycle earlier, the judge refuses it.
@@ -96,7 +98,7 @@ TEST(ChannelTiming, TheFifthActivateWaitsForTheWindow) {
 
 TEST(ChannelTiming, ReadsThenWritesShareTheBusWithoutMeeting) {
   const RunOutcome run =
-      run_trace(device_of(small_device()), "R " + at(0, 0, 0) + "\nW " + at(0, 0, 1));
+      run_trace(device_of(small_device()), "R " + at(0, 0, 0) + "\nW " + at(0, 0, 1) + "\n");
   ASSERT_TRUE(run.result.ok());
   EXPECT_EQ(gap(run.commands, Read, Write), 11U + 4 + 2 - 9);  // CL + BL + tRTRS - CWL
 }
@@ -177,7 +179,7 @@ TEST(ClosedForms, OneBankStreamsAndConflictsTakeWhatTheFormulaSays) {
   expect_near(finish(read_conflicts), (n - 1) * read_period + t.tRCD + t.CL + t.BL, "reads");
   const Cycle write_period = t.tRCD + t.write_to_precharge() + t.tRP;
   expect_near(finish(write_conflicts), (n - 1) * write_period + t.tRCD + t.CWL + t.BL, "writes");
-  EXPECT_EQ(read_period, 100U);  // table III of seed paper 001
+  EXPECT_EQ(read_period, 100U);  // table III of the BROI paper
   EXPECT_EQ(write_period, 300U);
 }
 
@@ -386,6 +388,38 @@ TEST(Rows, ClosedPagesAreClosedWhenNobodyWaits) {
   EXPECT_EQ(first_breach(device, run.commands), "");
 }
 
+// Refreshes of idle years are no lines of a file, and no time of a run.
+TEST(CommandFiles, EndARunThatWouldFillTheDisk) {
+  Device device = nvm();
+  device.timing.tREFI = 1000;
+  device.timing.tRFC = 100;
+  const test::TestDirectory place;
+  const auto file = CommandFile::create(place.file("commands"), device.geometry, 4096);
+  ASSERT_TRUE(file.ok());
+  const auto bytes = trace_of("R 0\nR 0 4000000000000\n");
+  const AddressMap map(device);
+  TraceReader reader(*bytes, "t", {map.lines(), map.line_bytes()});
+  auto summary = reader.survey(TraceFormat::Auto);
+  ASSERT_TRUE(summary.ok());
+  MemoryOptions options;
+  options.commands = file->get();
+  static_cast<void>(run_memory(device, reader, *summary, options));
+  const auto closed = (*file)->close();
+  ASSERT_FALSE(closed.ok());
+  EXPECT_NE(closed.error().message.find("4096 bytes"), std::string::npos) << closed.error().message;
+  EXPECT_LE(std::filesystem::file_size(place.file("commands")), 4096U + 160);
+}
+
+TEST(Progress, IsToldOfALongTraceUntilNoRequestIsLeft) {
+  std::string trace;
+  for (int i = 0; i < 40'000; ++i) trace += "R " + std::to_string(i % 64 * 64) + "\n";
+  MemoryOptions options;
+  std::vector<std::uint64_t> left;
+  options.progress = [&](std::uint64_t requests) { left.push_back(requests); };
+  ASSERT_TRUE(run_trace(nvm(), trace, options).result.ok());
+  EXPECT_EQ(left, (std::vector<std::uint64_t>{32768, 16384, 0}));
+}
+
 TEST(Queues, WritesAreDrainedBetweenTheWatermarksAndAtTheEnd) {
   const Device device = device_of(
       small_device(), "read_queue = 8\nwrite_queue = 8\nhigh_watermark = 6\nlow_watermark = 2");
@@ -394,6 +428,24 @@ TEST(Queues, WritesAreDrainedBetweenTheWatermarksAndAtTheEnd) {
   const RunOutcome run = run_trace(device, trace);
   EXPECT_EQ(run.result->commands.reads, 20U);
   EXPECT_EQ(run.result->commands.writes, 20U);
+  EXPECT_EQ(first_breach(device, run.commands), "");
+}
+
+// A low watermark of 0 is never reached while writes come as fast as they go.
+TEST(Queues, WritesThatComeAsFastAsTheyGoDoNotHoldAReadBackForEver) {
+  const Device device = device_of(
+      small_device(), "read_queue = 8\nwrite_queue = 2\nhigh_watermark = 1\nlow_watermark = 0");
+  std::string trace = "T0 W 0\nT1 R 4096\n";
+  for (int i = 0; i < 400; ++i) trace += "T0 W 64\n";
+  const RunOutcome run = run_trace(device, trace);
+  ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+  std::size_t before = 0;
+  for (const Command& c : run.commands) {
+    if (c.kind == Read) break;
+    before += c.kind == Write ? 1 : 0;
+  }
+  EXPECT_GE(before, 32U);
+  EXPECT_LE(before, 34U);
   EXPECT_EQ(first_breach(device, run.commands), "");
 }
 
@@ -406,6 +458,21 @@ TEST(Queues, AReadOfALineWaitsForTheOlderWriteInTheOtherQueue) {
       kinds += to_string(c.kind)[0];
   }
   EXPECT_EQ(kinds, "WRWR");
+}
+
+// Rows of bank 0 of NVM-A, 16384 bytes apart. The first read opens row 0, for which a write waits
+// in the other queue; the second one closes it and opens row 1, which is to be closed in cycle 168
+// for the write. Meanwhile a write to row 1 comes.
+TEST(Queues, AHitThatComesWhenItsQueueHasTurnedKeepsTheRowOpen) {
+  Device device = nvm();
+  device.controller.one_queue = false;
+  const RunOutcome run = run_trace(device, "R 0 0\nW 64 1\nR 16384 2\nW 16448 150\n");
+  ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+  std::string sent;
+  for (const Command& c : run.commands) {
+    sent += fmt::format("{}{}@{} ", to_string(c.kind)[0], c.row, c.cycle);
+  }
+  EXPECT_EQ(sent, "A0@0 R0@32 P0@68 A1@100 R1@132 W1@150 P1@386 A0@418 W0@450 ");
 }
 
 }  // namespace

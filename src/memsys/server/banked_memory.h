@@ -1,6 +1,6 @@
 // BankedMemory: the persistent memory of a server as the network sees it. Epochs that arrive from
 // RNICs go line by line through the RNIC's persist buffer, the ordering controller, the memory
-// controller and the banks (seed paper 001, section IV.C); nothing local runs beside them.
+// controller and the banks (BROI paper, section IV.C); nothing local runs beside them.
 #pragma once
 
 #include "memsys/server/memory_side.h"

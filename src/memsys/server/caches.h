@@ -5,8 +5,8 @@
 // simulated.
 //
 // Each line knows the thread that wrote it last. The reply carries it to a thread that sees the
-// line for the first time since: that is how dependencies between threads are found (seed paper
-// 001, section IV.C).
+// line for the first time since: that is how dependencies between threads are found (BROI
+// paper, section IV.C).
 #pragma once
 
 #include "memsys/server/processor.h"

@@ -113,7 +113,7 @@ bool MemorySide::enter(std::uint64_t line, bool write, std::uint32_t thread, std
   const Place place = map_.place(line);
   Channel& channel = channels_[place.channel];
   if (!channel.can_accept(write)) return false;
-  channel.accept({line, index, now, thread, 0, write}, place, now);
+  channel.accept({line, index, now, thread, write}, place, now);
   const bool persist = write && thread != kWriteBack;
   if (persist && point_ == PersistPoint::Accept) add_due({now + 1, line, {thread, index}, false});
   return true;

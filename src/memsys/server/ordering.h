@@ -21,7 +21,7 @@ enum class Ordering {
   Hops,    // delegated by thread; buffers send when half full, others' progress is polled
   Strand,  // delegated by strand: a thread's strands have no order among themselves
   Asap,    // all is sent at once, and counts in order: memory undoes what power failure leaves
-  Eadr,    // the caches are persistent: nothing is ordered and nothing is flushed. The ceiling
+  Eadr,    // the caches are persistent: nothing is ordered, nothing is flushed
 };
 
 std::string_view to_string(Ordering ordering);

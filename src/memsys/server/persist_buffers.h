@@ -1,5 +1,5 @@
 // PersistBuffers: writes that must persist, from the moment their store took effect in the caches
-// until they are persisted; a buffer for each core and one for the RNIC (seed paper 001, sections
+// until they are persisted; a buffer for each core and one for the RNIC (BROI paper, sections
 // IV.B and IV.C).
 //
 //   Waiting  in the buffer: its store is not ready, an earlier entry of its thread waits, or a

@@ -2,6 +2,7 @@
 #include "memsys/server/processor.h"
 
 #include "core/parameter_file.h"
+#include "core/printable.h"
 #include "core/try.h"
 
 #include <bit>
@@ -52,6 +53,7 @@ Result<Processor> processor_of(ParameterFile& file) {
   Processor p;
   p.name = file.name();
   file.text("processor", "name", Optional, p.name);
+  p.name = printable_name(p.name);
   Reader cores(file, "processor");
   p.cores = static_cast<std::uint32_t>(cores.count("cores", "cores", 1, kCoresMax));
   p.threads_per_core =

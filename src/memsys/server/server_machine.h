@@ -35,6 +35,8 @@ struct Event {
 enum class Wait : std::uint8_t { None, Memory, Loads, Stores, Persist, Lock };
 enum class Stage : std::uint8_t { Start, TakeLock, Run, Ended };
 
+inline constexpr std::uint64_t kProgressSteps = 64;  // of a run
+
 /// So many lines of strands are kept before those of persisted strands are looked for.
 inline constexpr std::size_t kOwnLinesMax = 1024;
 
@@ -143,7 +145,9 @@ class ServerRun {
 
   void schedule(Time at, std::uint32_t thread, Part part, std::uint64_t load = 0) {
     events_.push({at, order_++, thread, part, load});
+    own_events_ += part == Part::Remote ? 0 : 1;
   }
+  bool stuck(Time next) const;
   void snapshot(Time now);
   bool ended() const;
   std::string what_blocks(std::uint32_t number) const;
@@ -168,7 +172,9 @@ class ServerRun {
   std::unordered_map<std::uint64_t, std::uint32_t> victims_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t order_ = 0;
-  std::uint64_t steps_without_progress_ = 0;
+  std::uint64_t own_events_ = 0;  // of events_, those of the processor's threads
+  Time progress_ = 0;             // when one of these threads, or memory for it, last went on
+  const Time longest_wait_;       // from there to the next time, unless they are in a deadlock
   bool stopping_ = false;
   MemorySide::Outcome outcome_;
   ServerResult result_;

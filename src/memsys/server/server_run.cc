@@ -13,12 +13,21 @@
 namespace perdure::memsys {
 namespace {
 
-/// So many steps in a row without a commit are a deadlock: refreshes alone would go on for ever.
-constexpr std::uint64_t kStepsWithoutProgressMax = 1'000'000;
 constexpr std::size_t kVictimsMax = 1024;
 /// An epoch that is replayed takes so many transactions at most; if none persists anything, the
 /// channel has ended.
 constexpr std::uint32_t kEpochTransactionsMax = 10'000;
+
+/// What a thread of the processor can have in front of it: full queues of the controller, full
+/// persist buffers of everybody else, and what the ordering controller does in its own time.
+Time longest_wait(const Device& device, const Processor& processor, const MemorySide& memory) {
+  const ControllerOptions& c = device.controller;
+  const std::uint64_t places = c.one_queue ? c.window : c.read_queue + c.write_queue;
+  const std::uint64_t entries =
+      processor.cores * processor.buffer_entries + processor.remote_entries;
+  return memory.time_at(device.timing.longest_wait(places + entries)) + processor.crossbar_ps +
+         processor.schedule_ps + processor.remote_wait_ps + kHopsPollNs * 1000;
+}
 
 }  // namespace
 
@@ -34,7 +43,8 @@ ServerRun::ServerRun(const Device& device, const Processor& processor, workload:
       memory_(device, options.persist_point, ordering_, buffers_),
       law_(processor.threads() + options.remote.channels,
            {.strands = options.ordering == Ordering::Strand}),
-      threads_(processor.threads() + options.remote.channels) {
+      threads_(processor.threads() + options.remote.channels),
+      longest_wait_(longest_wait(device, processor, memory_)) {
   PERDURE_ASSERT(device.geometry.line_bytes == kCacheLineBytes);
   buffers_.set_log(options.log);
   ordering_.set_log(options.broi_log);
@@ -54,7 +64,7 @@ Result<ServerResult> ServerRun::run() {
     const Time event = events_.empty() ? kTimeNever : events_.top().at;
     if (std::min(memory, event) == kTimeNever) break;
     if (ended() && buffers_.empty() && events_.empty()) break;
-    if (++steps_without_progress_ > kStepsWithoutProgressMax) return deadlock(now);
+    if (stuck(std::min(memory, event))) return deadlock(now);
     now = std::min(memory, event);
     if (memory < event) {
       memory_step(now);
@@ -62,6 +72,7 @@ Result<ServerResult> ServerRun::run() {
     }
     const Event next = events_.top();
     events_.pop();
+    if (next.part != Part::Remote) --own_events_, progress_ = now;
     if (next.part == Part::Front) front(next.thread, now);
     if (next.part == Part::Loads) end_load(next.thread, next.load, now);
     if (next.part == Part::Back) back(next.thread, now);
@@ -69,6 +80,11 @@ Result<ServerResult> ServerRun::run() {
   }
   if (!ended() || !buffers_.empty()) return deadlock(now);
   return result(now);
+}
+
+/// Remote channels and refreshes could go on for ever: they are no progress.
+bool ServerRun::stuck(Time next) const {
+  return own_events_ == 0 && next > progress_ && next - progress_ > longest_wait_;
 }
 
 bool ServerRun::ended() const {
@@ -85,7 +101,7 @@ void ServerRun::remote(std::uint32_t number, Time now) {
   const RemoteOptions& options = options_.remote;
   threads_[number].wants_room = false;
   if (!channel.open) {
-    if (stopping_ || (options_.transactions == 0 && ended())) return;
+    if (stopping_ || ended()) return;
     if (!next_epoch(channel, number - processor_.threads())) return;
     channel.open = true;
     channel.began = now;
@@ -200,6 +216,7 @@ void ServerRun::memory_step(Time now) {
 }
 
 void ServerRun::on_fetched(std::uint64_t line, Time now) {
+  progress_ = now;
   std::optional<std::uint32_t> writer;
   if (const auto victim = victims_.find(line); victim != victims_.end()) {
     writer = victim->second;
@@ -235,6 +252,8 @@ void ServerRun::on_persisted(PersistId id, Time now) {
   thread.law_index.erase(index);
   buffers_.persisted(id, now);
   result_.persisted_ps = now;
+  // Channels begin nothing more when the threads have ended, and so can not go on for ever.
+  if (!buffers_.is_remote(id.thread) || ended()) progress_ = now;
   memory_.look(now);
 }
 

@@ -337,9 +337,13 @@ void ServerRun::unlock(std::uint64_t address, Time at) {
 }
 
 void ServerRun::commit(Time now) {
-  steps_without_progress_ = 0;
   if (stopping_) return;
-  if (++result_.transactions != options_.transactions) return;
+  ++result_.transactions;
+  const std::uint64_t step = options_.transactions / kProgressSteps + 1;
+  if (options_.progress && result_.transactions % step == 0) {
+    options_.progress(result_.transactions);
+  }
+  if (result_.transactions != options_.transactions) return;
   stopping_ = true;
   snapshot(now);
 }
