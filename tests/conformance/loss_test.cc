@@ -55,6 +55,19 @@ TEST_P(Loss, PeerDestroyedInTheMiddleOfALongWrite) {
   }
 }
 
+// As one thread does with a thousand of them.
+TEST_P(Loss, WhoPollsSeldomIsToldToo) {
+  constexpr int kPolls = 1000;
+  pair_->server.endpoint.reset();
+  int polls = 0;
+  while (polls < kPolls && pair_->client.endpoint->connected()) {
+    pair_->client.poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ++polls;
+  }
+  EXPECT_FALSE(pair_->client.endpoint->connected());
+}
+
 TEST_P(Loss, OwnDisconnectCompletesWhatIsInFlight) {
   for (std::uint64_t i = 0; i < 10; ++i) {
     ASSERT_TRUE(pair_->post(read(local_->segment(0, 4096), remote_->remote(), 0, i)));

@@ -4,6 +4,9 @@
 #include "core/bytes.h"
 #include "pmem/hardware_copy.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <functional>
 
 namespace perdure::fabric::emu {
@@ -34,6 +37,20 @@ bool RegisteredRange::place(std::uint64_t at, std::span<const std::byte> data, b
   return placed;
 }
 
+namespace {
+
+/// Until its registration is gone an RNIC may reach it, so nobody may have unmapped it before.
+bool is_mapped(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return true;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t begin = first - first % page;
+  // Does nothing but look.
+  return ::msync(reinterpret_cast<void*>(begin), first + bytes.size() - begin, MS_ASYNC) == 0;
+}
+
+}  // namespace
+
 bool RegisteredRange::registered() {
   const MutexLock lock(mutex_);
   return registered_;
@@ -41,6 +58,7 @@ bool RegisteredRange::registered() {
 
 void RegisteredRange::deregister() {
   const MutexLock lock(mutex_);
+  PERDURE_ASSERT(!registered_ || is_mapped(bytes_));
   registered_ = false;
 }
 

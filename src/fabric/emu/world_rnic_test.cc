@@ -1,6 +1,8 @@
 // What real RNICs do beside the verbs: the emulated one does it when it is told to, and not before.
 #include "fabric/emu/world_test_pair.h"
 
+#include <sys/mman.h>
+
 namespace perdure::fabric::emu {
 namespace {
 
@@ -182,6 +184,21 @@ TEST(WorldRnic, AResetTakesConnectionsKeysAndWhatWasNotPlacedAndThePowerStays) {
   }
   // Arrival in the RNIC is enough for a battery, and not for this.
   EXPECT_GT(lost, 0u);
+}
+
+// The RNIC may read it until then: a real one would read what another mapping has there by now.
+TEST(WorldRnicDeathTest, MemoryIsThereUntilItsRegistrationIsGone) {
+  const auto unmapped_early = [] {
+    Pair pair(1, profile_of(PersistenceDomain::Wsp, Ddio::On));
+    constexpr std::size_t kBytes = 64 * 1024;
+    void* mapped =
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto registered = pair.client.register_memory(
+        std::span(static_cast<std::byte*>(mapped), kBytes), Access::Local);
+    ::munmap(mapped, kBytes);
+    registered = Error{ErrorCode::NotFound, ""};
+  };
+  EXPECT_DEATH(unmapped_early(), "assertion failed");
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ class ShmEndpoint final : public Endpoint {
  private:
   std::size_t report(std::span<Completion> completions);
   bool advance();
+  void look_when_due();
   void look_at_socket();
   void wake_peer();
   void lose(const std::string& reason);
@@ -49,6 +50,7 @@ class ShmEndpoint final : public Endpoint {
   bool lost_ = false;
   std::string lost_reason_;
   std::uint32_t empty_polls_ = 0;
+  Nanoseconds looked_{0};
 };
 
 }  // namespace perdure::fabric::shm
