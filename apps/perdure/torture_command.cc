@@ -17,6 +17,7 @@
 #include <fstream>
 #include <memory>
 #include <system_error>
+#include <thread>
 #include "core/json.h"
 #include "core/try.h"
 
@@ -31,6 +32,7 @@ constexpr int kFormat = 1;  // docs/torture.schema.json
 struct TortureOptions {
   CampaignOptions campaign;
   double hours = 0;
+  std::size_t processes = 0;  // 0: as many as there are processors, or one with --real
   std::string resume;
   std::string keep;
   std::string world = "log";
@@ -225,6 +227,11 @@ std::string failure_text(const Failure& failure, const CampaignOptions& options)
   return text;
 }
 
+/// Of one process.
+double worlds_a_second(const CampaignState& state) {
+  return static_cast<double>(state.worlds_run) / std::max(state.seconds, 1e-9);
+}
+
 std::string campaign_text(const Scenario& scenario, const TortureOptions& options,
                           const CampaignState& state) {
   std::string text = fmt::format("{}: {} from seed {}, {} each\n\n", label_of(options),
@@ -234,9 +241,9 @@ std::string campaign_text(const Scenario& scenario, const TortureOptions& option
   if (!scenario.traits.empty()) text += traits_text(scenario, state.coverage) + '\n';
   for (const auto& [name, value] : state.counters)
     text += fmt::format("{:<20}{:>14}\n", name, value);
-  text += fmt::format("{:<20}{:>14}\n{:<20}{:>14.1f}\n{:<20}{:>14.1f}\n", "operations",
-                      state.steps_run, "seconds", state.seconds, "worlds/s",
-                      static_cast<double>(state.worlds_run) / std::max(state.seconds, 1e-9));
+  text +=
+      fmt::format("{:<20}{:>14}\n{:<20}{:>14.1f}\n{:<20}{:>14.1f}\n", "operations", state.steps_run,
+                  "process seconds", state.seconds, "worlds/s and process", worlds_a_second(state));
   for (const Failure& failure : state.failures) {
     text += failure_text(failure, options.campaign);
   }
@@ -291,12 +298,17 @@ ExitStatus run_scenario(const Scenario& scenario, TortureOptions& options) {
   options.campaign.time = std::chrono::seconds(static_cast<std::int64_t>(options.hours * 3600));
   options.campaign.goal_counter = "power_cuts_counted";
   if (options.hours > 0 || options.campaign.goal > 0) options.campaign.worlds = 0;
+  options.campaign.processes = options.processes;
+  if (options.processes == 0) {
+    const unsigned processors = std::max(std::thread::hardware_concurrency(), 1u);
+    options.campaign.processes = options.real.empty() ? processors : 1;
+  }
   auto state = resumed(scenario, options);
   if (!state.ok()) return fail(state.error());
   StatusLine status;
   options.campaign.progress = [&status](const CampaignState& now) {
-    status.show(fmt::format("{}, {:.1f} a second, {} failed", counted(now.worlds_run, "world"),
-                            static_cast<double>(now.worlds_run) / std::max(now.seconds, 1e-9),
+    status.show(fmt::format("{}, {:.1f} a second in each process, {} failed",
+                            counted(now.worlds_run, "world"), worlds_a_second(now),
                             now.worlds_failed));
   };
   options.campaign.keep = [&](const CampaignState& now) { keep_state(scenario, options, now); };
@@ -394,6 +406,11 @@ void add_torture_command(Command app) {
       .add_option("--often", campaign.often,
                   "This fault comes in every world, before every other operation (repeatable)")
       .option_text("FAULT");
+  command
+      .add_option("--processes", options->processes,
+                  "Worlds that run at once (as many as there are processors; with --real: 1)")
+      .option_text("NUMBER")
+      .range(1, 1024);
   command
       .add_option("--failures", campaign.failures_max, "Shorten and show this many failures (10)")
       .option_text("NUMBER");

@@ -56,7 +56,9 @@ struct LogOptions {
   bool measure_costs = true;
   /// End the session of a writer that still has one (it is fenced), instead of answering Busy.
   bool take_over = false;
-  /// Open although records that were once reported durable are damaged on every reachable replica.
+  /// Open although records that were once reported durable are damaged on every reachable replica:
+  /// the log goes on without them, and LogStatus::accepted_loss says which. For as long as this log
+  /// is open, add_replica and replace_replica also give up what a new pool holds of another log.
   bool accept_loss = false;
   /// Shown to others who want to write: program and host. Empty: host name and process id.
   std::string writer_name;
@@ -182,7 +184,8 @@ class Log {
   /// Errors   Busy (another writer holds it; take_over), Fenced (one is taking over right now),
   ///          QuorumLost (too few peers answer to know what is committed), Corrupt (committed
   ///          records are damaged everywhere; accept_loss), NotFound (no such pool),
-  ///          Unsupported (a peer's memory can not do `level`), InvalidArgument.
+  ///          Unsupported (a peer's memory can not do `level`), InvalidArgument; with accept_loss
+  ///          OutcomeUnknown (whether the loss is accepted: who opens it next finds out).
   /// Cost     reads the whole log once from every replica.
   static Result<Log> open(LogOptions options);
 

@@ -21,6 +21,24 @@ Error busy(const std::string& name) {
                                             name)};
 }
 
+/// What a replica says of itself, as long as it may be read.
+Result<LogStart> readable_start(ByteSource& bytes, const std::string& name) {
+  PERDURE_TRY(start, read_start(bytes));
+  if (!start.anchor || start.state().marks.any()) return busy(name);
+  return start;
+}
+
+/// Up to where it says what is committed, as long as nobody knows whether its state was the same
+/// when its word was read, which is first: of an epoch that began meanwhile with an accepted loss
+/// that may say too much.
+Lsn committed_at_least(const LogStart& start) {
+  return std::min(start.committed_word.value_or(Lsn{}), start.state().begin);
+}
+
+bool same_epoch(const LogState& one, const LogState& other) {
+  return one.epoch == other.epoch && one.begin == other.begin;
+}
+
 }  // namespace
 
 Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& options) {
@@ -56,14 +74,13 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
   }
   if (!there.ok()) return there.error();
   CommittedReader reader(bytes, options, start.state(), cursor);
-  reader.committed_ = start.committed_word.value_or(Lsn{});
+  reader.committed_ = committed_at_least(start);
   return reader;
 }
 
 Result<CommittedReader> CommittedReader::resume(ByteSource& bytes, const Options& options,
                                                 const Place& place) {
-  PERDURE_TRY(start, read_start(bytes));
-  if (!start.anchor || start.state().marks.any()) return busy(options.name);
+  PERDURE_TRY(start, readable_start(bytes, options.name));
   const LogState& state = start.state();
   CommittedReader reader(bytes, options, state, LogCursor(bytes, state, place.after));
   // What was read is of the epoch of the record that was returned last, or of an earlier one.
@@ -71,7 +88,7 @@ Result<CommittedReader> CommittedReader::resume(ByteSource& bytes, const Options
   reader.state_.epoch = place.after.epoch;
   const auto followed = reader.follow_state(state);
   if (!followed.ok() && !reader.replaced()) return followed.error();
-  reader.committed_ = start.committed_word.value_or(Lsn{});
+  reader.committed_ = committed_at_least(start);
   return reader;
 }
 
@@ -123,13 +140,19 @@ Result<std::optional<Record>> CommittedReader::next() {
 /// Nothing more was found: because there is no more, or because the replica is not what it was.
 /// True when it is worth another look.
 Result<bool> CommittedReader::look_again() {
-  PERDURE_TRY(now, read_start(*bytes_));
-  if (!now.anchor || now.state().marks.any()) return busy(options_.name);
+  PERDURE_TRY(now, readable_start(*bytes_, options_.name));
+  if (!same_epoch(now.state(), state_)) {
+    PERDURE_TRY_VOID(follow_state(now.state()));
+    PERDURE_TRY(again, readable_start(*bytes_, options_.name));
+    now = again;  // with words that were read behind the state
+    if (!same_epoch(now.state(), state_)) return false;
+  }
   PERDURE_TRY_VOID(follow_state(now.state()));
   committed_ = std::max(committed_, now.committed_word.value_or(Lsn{}));
+  if (!held_.empty() && may_return(held_.front().after.lsn)) return true;
   const Lsn promised = std::max(
       {now.committed_word.value_or(Lsn{}), now.state().begin, now.tail_word.value_or(Lsn{})});
-  if (promised <= cursor_.position()) return !held_.empty() && may_return(held_.front().after.lsn);
+  if (promised <= cursor_.position()) return false;
   // It may have become readable between the two looks; only a second failure is damage.
   const Lsn before = cursor_.position();
   PERDURE_TRY(view, cursor_.next());
@@ -154,11 +177,15 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
                              options_.name)};
   }
   // In another epoch no more than what was there before is known to be in this history.
-  const bool other_epoch = now.epoch != state_.epoch || now.begin != state_.begin;
+  const bool other_epoch = !same_epoch(now, state_);
   const bool kept = is_kept(now);
   if (other_epoch) committed_ = std::min(committed_, now.begin);
   if (returned_.lsn > now.begin && returned_.epoch < now.epoch) {
     state_ = now;
+    return note_replaced();
+  }
+  if (returned_.lsn < now.head.lsn && returned_.index > now.head.index) {
+    state_ = now;  // fewer records came to a place behind: others than those that were returned
     return note_replaced();
   }
   if (returned_.lsn < now.head.lsn) {
@@ -197,14 +224,24 @@ bool CommittedReader::is_kept(const LogState& now) const {
          now.epoch.value <= state_.epoch.value + 1;
 }
 
-/// Only a later writer has replaced it for good: a replica of an earlier one was left behind.
+/// Only a later writer has replaced it for good: a replica of an earlier one was left behind. From
+/// where, the state says of its own epoch only.
 Error CommittedReader::note_replaced() {
+  const bool by_this_epoch =
+      state_.epoch.value == returned_.epoch.value + 1 && state_.begin < returned_.lsn;
   Error error{
       ErrorCode::Fenced,
-      fmt::format("the tail was replaced: the writer of epoch {} went on from LSN {}, and the "
-                  "records from there up to {} are not in the log any more; read again "
-                  "from there",
-                  state_.epoch.value, state_.begin.value, returned_.lsn.value)};
+      by_this_epoch
+          ? fmt::format(
+                "the tail was replaced: the writer of epoch {} went on from LSN {}, and the "
+                "records from there up to {} are not in the log any more; read again "
+                "from there",
+                state_.epoch.value, state_.begin.value, returned_.lsn.value)
+          : fmt::format("the tail was replaced by a writer of an epoch after {}, up to {}; of the "
+                        "records up to LSN {} some are not in the log any more; read again from "
+                        "its head, LSN {}",
+                        returned_.epoch.value, state_.epoch.value, returned_.lsn.value,
+                        state_.head.lsn.value)};
   if (state_.epoch > returned_.epoch) replaced_ = error;
   return error;
 }

@@ -68,6 +68,7 @@ std::vector<std::byte> encode_configuration(const Configuration& configuration) 
   store(bytes.data(), configuration.generation);
   store(bytes.data() + 4, configuration.quorum);
   store(bytes.data() + 8, static_cast<std::uint32_t>(count));
+  store(bytes.data() + 12, configuration.loss.value);
   std::byte* at = bytes.data() + kConfigurationHead;
   for (const Member& member : configuration.members) {
     std::memcpy(at, member.pool.bytes.data(), member.pool.bytes.size());
@@ -84,6 +85,7 @@ Result<Configuration> decode_configuration(std::span<const std::byte> bytes) {
   configuration.generation = load<std::uint32_t>(bytes.data());
   configuration.quorum = load<std::uint32_t>(bytes.data() + 4);
   const auto count = load<std::uint32_t>(bytes.data() + 8);
+  configuration.loss = Epoch{load<std::uint32_t>(bytes.data() + 12)};
   if (count > kMembersMax || bytes.size() < kConfigurationHead + count * kMemberBytes) {
     return corrupt("a configuration with too many members");
   }

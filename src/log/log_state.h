@@ -21,8 +21,9 @@
 //   2040    4     incomplete: of which epoch; 0: not known
 //   2044    4     checksum of the 2044 bytes before
 //
-// A configuration: generation (4), quorum (4), members (4), zero (4), then for each member the UUID
-// of its pool (16) and a name (64, ends at the first zero byte).
+// A configuration: generation (4), quorum (4), members (4), the epoch that began with the loss
+// that was accepted last (4; 0: none), then for each member the UUID of its pool (16) and a name
+// (64, ends at the first zero byte).
 #pragma once
 
 #include <perdure/result.h>

@@ -260,13 +260,6 @@ Result<ScanReport> survey_start(ByteSource& bytes, const Boundary& end) {
   return report;
 }
 
-Result<void> write_words(Replica& target, const Target& to) {
-  if (to.state.anchor.shape == LogShape::Compound) {
-    PERDURE_TRY_VOID(write_word(target, kTailWordAt, to.to.lsn));
-  }
-  return write_word(target, kCommittedWordAt, std::min(to.committed, to.to.lsn));
-}
-
 }  // namespace
 
 Result<void> write_word(Replica& target, std::uint64_t at, Lsn lsn) {
@@ -278,6 +271,13 @@ Result<void> write_anchor(Replica& target, const Anchor& anchor) {
   std::array<std::byte, kAnchorBytes> bytes;
   encode_anchor(anchor, bytes);
   return target.write_now(0, bytes);
+}
+
+Result<void> write_words(Replica& target, const Target& to) {
+  if (to.state.anchor.shape == LogShape::Compound) {
+    PERDURE_TRY_VOID(write_word(target, kTailWordAt, to.to.lsn));
+  }
+  return write_word(target, kCommittedWordAt, std::min(to.committed, to.to.lsn));
 }
 
 namespace {
@@ -312,7 +312,6 @@ Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64
   if (!survey.report || survey.report->start.anchor->log_id != log_id) return candidate;
   const ScanReport& report = *survey.report;
   const LogState& state = survey.state();
-  candidate.claimed = report.claimed;
   candidate.readable = {state.epoch, report.tail};
   candidate.extent = {state.epoch, report.extent};
   candidate.standing = report.damaged() ? Standing::Damaged : Standing::Whole;
@@ -322,7 +321,9 @@ Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64
     candidate.standing = Standing::Incomplete;
     const bool known = !state.marks.removed && state.promised.epoch > Epoch{};
     candidate.extent = known ? state.promised : Rank{state.epoch, Lsn{UINT64_MAX}};
+    return candidate;  // what its content claims may be another history's, which replaces it
   }
+  candidate.claimed = report.claimed;
   return candidate;
 }
 
@@ -415,7 +416,7 @@ Result<Work> plan_work(Source* source, const Target& to, ByteSource& target_byte
   // Of the chosen one nothing is missing but what is given up.
   const bool whole = work.kept && work.kept->lsn == to.to.lsn && report->tail == work.kept->lsn;
   work.equal_already = to.chosen ? report->tail == to.to.lsn : whole;
-  work.marked = !work.equal_already && !work.kept;
+  work.marked = (!work.equal_already && !work.kept) || to.undecided;
   work.base = to.chosen ? to.to : work.kept.value_or(to.state.head);
   return work;
 }
@@ -430,6 +431,11 @@ LogState state_meanwhile(const Work& work, const Source* source, const Target& t
     }
     first.marks = {};
     first.marks.incomplete = true;
+    if (!work.own && to.undecided) {
+      // It held nothing: no part of the log is known to be its, and no epoch.
+      first.promised = {first.epoch, Lsn{UINT64_MAX}};
+      first.epoch = Epoch{};
+    }
   } else if (!work.equal_already) {
     // It stays the voter that it was: what is added it can not read before its last state, or
     // continues its own epoch. But what is added may lie over what was trimmed meanwhile.
@@ -452,6 +458,11 @@ Result<void> write_meanwhile(const Work& work, const LogState& first, Replica& t
     const bool cut_off = !work.marked && !work.equal_already && first.epoch != found.state().epoch;
     if (cut_off && first.anchor.shape == LogShape::Compound) {
       PERDURE_TRY_VOID(write_word(target, kTailWordAt, work.kept->lsn));
+    }
+    // And its committed word, where a loss was accepted without it, that it is committed here too.
+    const Lsn claimed = work.own ? found.report->start.committed_word.value_or(Lsn{}) : Lsn{};
+    if (cut_off && claimed > work.kept->lsn) {
+      PERDURE_TRY_VOID(write_word(target, kCommittedWordAt, work.kept->lsn));
     }
     PERDURE_TRY_VOID(target.write_state(first));
     BroughtSoFar& so_far = target.brought_so_far();
@@ -510,10 +521,13 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
     so_far.copied->generation = target.state_generation();
   }
   PERDURE_TRY_VOID(read_back(target_bytes, work.base, to, target, settled));
+  if (to.undecided) return Brought{so_far.copied->bytes, {}};
   // A word says no more than the state does: it is raised after it, and lowered under the mark.
-  if (work.marked) PERDURE_TRY_VOID(write_words(target, to));
+  // What the chosen one gives up its words must not claim in the new epoch, so they go first.
+  const bool words_first = work.marked || to.chosen;
+  if (words_first) PERDURE_TRY_VOID(write_words(target, to));
   PERDURE_TRY_VOID(target.write_state(to.state));
-  if (!work.marked) PERDURE_TRY_VOID(write_words(target, to));
+  if (!words_first) PERDURE_TRY_VOID(write_words(target, to));
   const bool whole = to.chosen && !work.equal_already;
   PERDURE_TRY(report, survey_until_equal(target_bytes, to, target, whole));
   return Brought{so_far.copied->bytes, std::move(report)};

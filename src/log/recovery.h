@@ -46,6 +46,9 @@ struct Target {
   Boundary to;          // the end of its records
   Lsn committed;        // everything before is known to be committed
   bool chosen = false;  // this replica's own history was chosen: what it lacks is given up
+  /// Nothing of the new epoch is decided: what is brought to equal stays incomplete and says what
+  /// it said before, until its words and its state are written.
+  bool undecided = false;
 };
 
 /// What can be copied from.
@@ -79,6 +82,7 @@ Result<void> require_equal(const ScanReport& report, const Target& to);
 Result<ScanReport> survey_again(ByteSource& bytes, const Target& to, const Replica& target);
 
 Result<void> write_word(Replica& target, std::uint64_t at, Lsn lsn);
+Result<void> write_words(Replica& target, const Target& to);
 Result<void> write_anchor(Replica& target, const Anchor& anchor);
 
 }  // namespace perdure::log

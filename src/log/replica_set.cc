@@ -67,6 +67,7 @@ Configurations configurations_in_play(const Configuration& stated,
     if (each.configuration.generation <= in_play.back().generation) continue;
     if (each.end <= claimed) in_play.clear();
     in_play.push_back(each.configuration);
+    in_play.back().loss = std::max(each.configuration.loss, stated.loss);  // of the same history
   }
   if (in_play.size() > 2) in_play.erase(in_play.begin(), in_play.end() - 2);
   return in_play;
@@ -87,7 +88,9 @@ std::optional<std::size_t> best_of(std::span<const Candidate> candidates, bool a
     // What is left of it is part of its epoch's history, of which another may have less.
     const bool longer = best && each.readable.epoch == candidates[*best].readable.epoch &&
                         each.readable.end > candidates[*best].readable.end;
-    if (!best || longer) best = index;
+    const bool better = best && candidates[*best].standing == Standing::Incomplete &&
+                        each.readable > candidates[*best].readable;
+    if (!best || longer || better) best = index;
   }
   return best;
 }

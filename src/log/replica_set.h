@@ -34,7 +34,14 @@ struct Configuration {
   std::uint32_t generation = 0;  // 1 is the first
   std::uint32_t quorum = 0;
   std::vector<Member> members;
+  /// The epoch that began with the loss that was accepted last: what was changed before and is not
+  /// known to this one was given up, whatever its generation. 0: none.
+  Epoch loss{};
   bool operator==(const Configuration&) const = default;
+
+  bool newer_than(const Configuration& other) const {
+    return loss != other.loss ? loss > other.loss : generation > other.generation;
+  }
 
   bool has(const pmem::Uuid& pool) const;
   /// Voters that are needed to know all that is committed: every quorum has one of them.

@@ -146,21 +146,29 @@ class ReplicatedLog {
   std::string losses_of(const Surveys& surveys) const;
   Error may_be_lost(const Choice& choice, std::string_view losses) const;
   std::vector<Candidate> candidates_of(const Opening& opening, const Surveys& surveys) const;
-  static Configuration newest_stated(const Opening& opening, const Surveys& surveys);
-  static Configuration newest_known(const Opening& opening, const Surveys& surveys);
+  static std::vector<const LogState*> states_of(const Opening& opening, const Surveys& surveys);
+  static Configuration newest_stated(const Opening& opening, const Surveys& surveys,
+                                     std::optional<std::size_t> history);
+  static Configuration newest_known(const Opening& opening, const Surveys& surveys,
+                                    std::optional<std::size_t> history);
   static Configurations in_play_by(const Configuration& known, const Surveys& surveys,
                                    std::optional<std::size_t> history);
   std::size_t reachable_of(const Configuration& configuration) const;
   std::size_t fit_of(const Configuration& configuration) const;
   Result<void> require_all_read(const Opening& opening, const Configurations& in_play);
+  Result<void> accept_head(const Opening& opening, History& history, Lsn head);
   Result<void> choose_head(Opening& opening, History& history);
   Result<void> adopt(Opening& opening, const History& history);
+  const Configuration* lacking_of(const Configurations& in_play) const;
+  Result<void> adopt_what_is_left(Opening& opening, const History& history, const Target& target);
+  void correct_repairs();
   void note_differences(Opening& opening, const History& history) const;
   void adopt_on_others(Opening& opening, const History& history, const Target& target);
   std::optional<Error> adopt_on(std::size_t index, std::size_t from, Opening& opening,
                                 const History& history, const Target& target);
   void warn_of_new_log(const Opening& opening) const;
   Result<void> start_log(Opening& opening);
+  void begin_on(std::size_t index, const Opening& opening, const Target& target);
   Result<void> begin_epoch(const Configurations& in_play);
   Error too_few(std::string_view doing, const Configuration& configuration);
   Error too_few_of(const Configurations& in_play, const Configuration& lacking);

@@ -66,10 +66,10 @@ Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& open
   const auto best = best_of(candidates);
   const Lsn claimed = claimed_beside(candidates, best ? candidates[*best].readable : Rank{});
   Configurations in_play =
-      in_play_by(newest_known(opening, opening.surveys), opening.surveys, best);
+      in_play_by(newest_known(opening, opening.surveys, best), opening.surveys, best);
   const Choice choice = choose(candidates, in_play);
   if (!choice.history) return accept_history(opening, candidates, choice);
-  PERDURE_TRY_VOID(check_named_of(newest_stated(opening, opening.surveys), in_play));
+  PERDURE_TRY_VOID(check_named_of(newest_stated(opening, opening.surveys, best), in_play));
   History history;
   history.at = *choice.history;
   history.report = *opening.surveys[history.at]->report;
@@ -106,8 +106,15 @@ std::string ReplicatedLog::losses_of(const Surveys& surveys) const {
     if (found.blank()) words += fmt::format("; {} holds nothing, although it is a replica", name);
     if (found.damage) words += fmt::format("; {}: {}", name, found.damage->message);
     if (!found.report) continue;
-    if (found.state().marks.incomplete) words += fmt::format("; {} is incomplete", name);
-    if (found.report->damaged()) {
+    if (found.state().marks.incomplete) {
+      // What it can return may be another history's, of which the copy was not finished.
+      const LogState& state = found.state();
+      const bool known = state.promised.epoch > Epoch{} && state.promised.end.value < UINT64_MAX;
+      words += fmt::format("; {} is incomplete{}", name,
+                           known ? fmt::format(", and records up to {} were durable there before",
+                                               state.promised.end.value)
+                                 : "");
+    } else if (found.report->damaged()) {
       words += fmt::format(
           "; {} can return LSN {} to {} (index {} to {}), but records up to {} were durable there",
           name, found.state().head.lsn.value, found.report->tail.value, found.state().head.index,
@@ -135,13 +142,28 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     history.at = *best;
     history.report = *opening.surveys[*best]->report;
     history.claimed = history.report.claimed;  // the rest is committed when the epoch has begun
-    history.in_play = in_play_by(newest_known(opening, opening.surveys), opening.surveys, best);
+    history.in_play = in_play_by(newest_known(opening, opening.surveys, {}), opening.surveys, best);
     history.accepted_loss = words;
     PERDURE_TRY_VOID(require_all_read(opening, history.in_play));
     return history;
   }
   if (choice.damage || !words.empty()) return may_be_lost(choice, words);
   return too_few(fmt::format("recovering log '{}'", options_.pool), opening.configuration);
+}
+
+/// The head is no place of the history, although that has the votes: refused, unless the loss of
+/// the history is accepted.
+Result<void> ReplicatedLog::accept_head(const Opening& opening, History& history, Lsn head) {
+  if (!options_.accept_loss) {
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("log '{}' was trimmed to LSN {}, which is not the place of a record "
+                             "of {}; bring another replica back, or open with accept_loss to go "
+                             "on empty from there",
+                             options_.pool, head.value, replicas_[history.at].peer().name())};
+  }
+  PERDURE_TRY_VOID(require_all_read(opening, history.in_play));
+  history.accepted_loss = losses_of(opening.surveys);
+  return {};
 }
 
 /// Step 6: the newest head, which must be a place of the history.
@@ -167,12 +189,10 @@ Result<void> ReplicatedLog::choose_head(Opening& opening, History& history) {
       if (!record) break;
     }
     const Boundary& at = cursor.boundary();
-    if (at.lsn != newest.lsn || at.index != newest.index || at.crc != newest.crc) {
-      return Error{
-          ErrorCode::Corrupt,
-          fmt::format("log '{}' was trimmed to LSN {}, which is not the place of a record "
-                      "of {}",
-                      options_.pool, newest.lsn.value, replicas_[history.at].peer().name())};
+    const bool there = at.lsn == newest.lsn && at.index == newest.index && at.crc == newest.crc;
+    if (!there) {
+      if (!history.accepted_loss) PERDURE_TRY_VOID(accept_head(opening, history, newest.lsn));
+      tail = newest;  // the same: what is left is another history's
     }
   }
   head_ = newest;
@@ -185,7 +205,6 @@ Result<void> ReplicatedLog::choose_head(Opening& opening, History& history) {
     accepted_loss_ =
         fmt::format("the log goes on from LSN {} (index {}); what was behind is given up{}",
                     tail_.value, next_index_, *history.accepted_loss);
-    log_message(Severity::Warning, fmt::format("log '{}': {}", options_.pool, accepted_loss_));
   }
   return {};
 }
@@ -208,16 +227,97 @@ Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
   configuration_ = history.in_play.front();  // known to be committed
   boundaries_ = history.report.boundaries;
   boundaries_.forget_below(head_.lsn);
+  boundaries_.forget_behind(tail_);
   committed_ = std::min(history.claimed, tail_);
   const Target target = target_here(tail_boundary());
   note_differences(opening, history);
+  if (history.accepted_loss) return adopt_what_is_left(opening, history, target);
   (void)adopt_on(history.at, history.at, opening, history, target);
   // One that is unfit is copied from as it is.
   if (!replicas_[history.at].sending() && !replicas_[history.at].unfit()) {
     return too_few(fmt::format("recovering log '{}'", options_.pool), history.in_play.back());
   }
   adopt_on_others(opening, history, target);
-  return begin_epoch(history.in_play);
+  PERDURE_TRY_VOID(begin_epoch(history.in_play));
+  correct_repairs();
+  return {};
+}
+
+/// Which of the configurations in play has too few replicas that can be written; null: none.
+const Configuration* ReplicatedLog::lacking_of(const Configurations& in_play) const {
+  std::vector<pmem::Uuid> up;
+  for (const Replica& each : replicas_) {
+    if (each.up()) up.push_back(*each.pool());
+  }
+  const auto lacks = [&](const Configuration& each) {
+    return count_members(each, up) < each.quorum;
+  };
+  const auto found = std::find_if(in_play.begin(), in_play.end(), lacks);
+  return found == in_play.end() ? nullptr : &*found;
+}
+
+/// Accepts a loss. What the chosen replica gives up, or one that begins without it, is given up
+/// whatever becomes of this opening; so that comes last, when all others are equal that come along,
+/// and while they are enough. Until then they are incomplete, and promise what they did: nothing is
+/// decided, and of the new epoch nothing is to be seen.
+Result<void> ReplicatedLog::adopt_what_is_left(Opening& opening, const History& history,
+                                               const Target& target) {
+  Replica& chosen = replicas_[history.at];
+  if (!chosen.unfit()) {
+    const auto ready = chosen.prepare(anchor_.shape, staging_);
+    if (!ready.ok()) chosen.mark_down(ready.error());
+  }
+  if (chosen.up() || chosen.unfit()) adopt_on_others(opening, history, target);
+  const Configuration* const lacking = lacking_of(history.in_play);
+  if (!chosen.up() && !chosen.unfit()) {
+    return Error{
+        ErrorCode::QuorumLost,
+        fmt::format("accepting a loss of log '{}': {}, whose records were to be kept, went "
+                    "down: {}; open it again",
+                    options_.pool, chosen.peer().name(),
+                    chosen.down_reason() ? chosen.down_reason()->message : "")};
+  }
+  if (lacking != nullptr) {
+    return too_few(fmt::format("accepting a loss of log '{}'", options_.pool), *lacking);
+  }
+  Target accepted = target;
+  accepted.state.configuration.loss = epoch_;
+  if (chosen.up()) (void)adopt_on(history.at, history.at, opening, history, accepted);
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (index == history.at || !replicas_[index].sending()) continue;
+    if (lacking_of(history.in_play) != nullptr) break;
+    const auto words = write_words(replicas_[index], accepted);
+    if (words.ok()) {
+      begin_on(index, opening, accepted);
+    } else {
+      replicas_[index].mark_down(words.error());
+    }
+  }
+  Configurations in_play = history.in_play;
+  for (Configuration& each : in_play) each.loss = epoch_;
+  const auto begun = begin_epoch(in_play);
+  if (!begun.ok()) {
+    return Error{
+        ErrorCode::OutcomeUnknown,
+        fmt::format("whether the loss is accepted is not known, and who opens the log next "
+                    "finds out: {}",
+                    begun.error().message)};
+  }
+  correct_repairs();
+  log_message(Severity::Warning, fmt::format("log '{}': {}", options_.pool, accepted_loss_));
+  return {};
+}
+
+/// Who went down after it was brought to equal is not repaired.
+void ReplicatedLog::correct_repairs() {
+  for (RepairReport& each : repairs_) {
+    const auto replica = std::find_if(replicas_.begin(), replicas_.end(), [&](const Replica& one) {
+      return one.peer().name() == each.peer;
+    });
+    if (!each.repaired || replica == replicas_.end() || replica->sending()) continue;
+    each.repaired = false;
+    each.error = replica->down_reason() ? replica->down_reason()->message : "it is down";
+  }
 }
 
 /// What is to be repaired, replica by replica, before anything is written.
@@ -284,6 +384,7 @@ std::optional<Error> ReplicatedLog::adopt_on(std::size_t index, std::size_t from
   Source source{*replicas_[from].pool(), *opening.bytes[from], history.report.start.state()};
   Target mine = target;
   mine.chosen = index == history.at && history.accepted_loss.has_value();
+  mine.undecided = history.accepted_loss && !mine.chosen;
   bool source_failed = false;
   const auto ready = replica.up() ? Result<void>() : replica.prepare(anchor_.shape, staging_);
   const auto brought =

@@ -24,6 +24,21 @@ bool ends_with_a_change(ByteSource& bytes, const LogStart& start) {
   }
 }
 
+/// A configuration that a state names, beside the other states of the log and that of a history
+/// which is taken if it has the votes. A loss that one replica alone says was accepted makes it no
+/// newer: where a later epoch has begun without that, or there are votes without it, it can not
+/// have been enough of them.
+Configuration beside(Configuration stated, const std::vector<const LogState*>& states,
+                     const LogState* history) {
+  const Epoch loss = stated.loss;
+  const auto went_on_without = [&](const LogState* each) {
+    return each->epoch > loss && each->configuration.loss < loss;
+  };
+  const bool voted_without = history != nullptr && history->configuration.loss < loss;
+  if (voted_without || std::any_of(states.begin(), states.end(), went_on_without)) stated.loss = {};
+  return stated;
+}
+
 }  // namespace
 
 /// A replica whose creation was begun with others may be all that is left unfinished of a log which
@@ -118,7 +133,7 @@ bool ReplicatedLog::states_are_enough(const Configuration& stated, const Opening
 /// Whether the peers and the quorum that were named are those that the log has, and enough of them
 /// answer to open it. Nothing has been changed anywhere when they are not.
 Result<void> ReplicatedLog::check_named(Opening& opening) {
-  const Configuration stated = newest_stated(opening, {});
+  const Configuration stated = newest_stated(opening, {}, {});
   opening.configuration = stated;
   if (states_are_enough(stated, opening)) return {};
   // Nobody is fenced yet, and rings may grow: what is taken from them here stays true, or is asked
@@ -129,10 +144,10 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     if (found[index] && found[index]->ok()) rings[index] = std::move(*found[index]).value();
   }
-  opening.configuration = newest_known(opening, rings);
   const std::vector<Candidate> candidates = candidates_of(opening, rings);
   const auto best = best_of(candidates);
   const auto check_history = [&](std::optional<std::size_t> history) -> Result<void> {
+    opening.configuration = newest_known(opening, rings, history == best ? best : std::nullopt);
     const Configurations in_play = in_play_by(opening.configuration, rings, history);
     PERDURE_TRY_VOID(check_named_of(stated, in_play));
     return check_reachable_of(in_play);
@@ -165,7 +180,7 @@ Result<void> ReplicatedLog::check_reachable_of(const Configurations& in_play) {
 Result<void> ReplicatedLog::check_named_of(const Configuration& stated,
                                            const Configurations& in_play) const {
   Configurations may_be_named = in_play;
-  if (stated.generation < in_play.front().generation) {
+  if (in_play.front().newer_than(stated)) {
     may_be_named.insert(may_be_named.begin(), stated);
   }
   const std::string wrong = named_wrongly(may_be_named);
@@ -185,13 +200,12 @@ std::vector<Candidate> ReplicatedLog::candidates_of(const Opening& opening,
   return candidates;
 }
 
-/// The newest configuration that a state of this log names, as it was looked at or surveyed.
-Configuration ReplicatedLog::newest_stated(const Opening& opening, const Surveys& surveys) {
-  Configuration newest;
+/// What the replicas of this log say of themselves, as they were looked at or surveyed.
+std::vector<const LogState*> ReplicatedLog::states_of(const Opening& opening,
+                                                      const Surveys& surveys) {
+  std::vector<const LogState*> states;
   const auto note = [&](const LogStart& start) {
-    if (!start.anchor || start.anchor->log_id != *opening.log_id) return;
-    const Configuration& stated = start.state().configuration;
-    if (stated.generation > newest.generation) newest = stated;
+    if (start.anchor && start.anchor->log_id == *opening.log_id) states.push_back(&start.state());
   };
   for (const auto& start : opening.starts) {
     if (start) note(*start);
@@ -199,14 +213,33 @@ Configuration ReplicatedLog::newest_stated(const Opening& opening, const Surveys
   for (const auto& found : surveys) {
     if (found && found->report) note(found->report->start);
   }
+  return states;
+}
+
+/// The newest configuration that a state names. `history`: the one that is taken if it has the
+/// votes.
+Configuration ReplicatedLog::newest_stated(const Opening& opening, const Surveys& surveys,
+                                           std::optional<std::size_t> history) {
+  Configuration newest;
+  const std::vector<const LogState*> states = states_of(opening, surveys);
+  for (const LogState* state : states) {
+    const Configuration stated =
+        beside(state->configuration, states, history ? &surveys[*history]->state() : nullptr);
+    if (stated.newer_than(newest)) newest = stated;
+  }
   return newest;
 }
 
 /// The newest configuration that is known to be committed: by the state of any replica of this log,
 /// or by its ring, where both the record and the claim are of its own history. What is committed
-/// stays so: whoever read it, and when.
-Configuration ReplicatedLog::newest_known(const Opening& opening, const Surveys& surveys) {
-  Configuration newest = opening.configuration;
+/// stays so: whoever read it, and when. `history`: as above.
+Configuration ReplicatedLog::newest_known(const Opening& opening, const Surveys& surveys,
+                                          std::optional<std::size_t> history) {
+  const std::vector<const LogState*> states = states_of(opening, surveys);
+  const LogState* const taken = history ? &surveys[*history]->state() : nullptr;
+  Configuration newest = newest_stated(opening, surveys, history);
+  const Configuration before = beside(opening.configuration, states, taken);
+  if (before.newer_than(newest)) newest = before;
   for (const auto& found : surveys) {
     if (!found || !found->report) continue;
     const ScanReport& report = *found->report;
@@ -214,9 +247,10 @@ Configuration ReplicatedLog::newest_known(const Opening& opening, const Surveys&
     // While content is replaced the claim may already be that of the new one, and a change that was
     // buried stands in the old: what is known is what its state says.
     if (found->state().marks.incomplete) continue;
+    const Configuration stated = beside(found->state().configuration, states, taken);
     const Configurations in_play =
-        configurations_in_play(found->state().configuration, report.configurations, report.claimed);
-    if (in_play.front().generation > newest.generation) newest = in_play.front();
+        configurations_in_play(stated, report.configurations, report.claimed);
+    if (in_play.front().newer_than(newest)) newest = in_play.front();
   }
   return newest;
 }

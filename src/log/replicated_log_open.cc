@@ -410,19 +410,21 @@ Result<void> ReplicatedLog::start_log(Opening& opening) {
     PERDURE_TRY_VOID(write_anchor(replica, anchor_));
   }
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    Replica& replica = replicas_[index];
-    auto begun = replica.write_state(target.state);
-    if (begun.ok()) {
-      const auto again = survey_again(*opening.bytes[index], target, replica);
-      if (!again.ok()) begun = again.error();
-    }
-    if (begun.ok()) {
-      replica.resume_at(kFirstLsn);
-    } else {
-      replica.mark_down(begun.error());
-    }
+    begin_on(index, opening, target);
+    if (replicas_[index].up()) replicas_[index].resume_at(kFirstLsn);
   }
   return begin_epoch({configuration_});
+}
+
+/// Makes a replica that is equal a full part of the epoch, or marks it down.
+void ReplicatedLog::begin_on(std::size_t index, const Opening& opening, const Target& target) {
+  Replica& replica = replicas_[index];
+  auto begun = replica.write_state(target.state);
+  if (begun.ok()) {
+    const auto again = survey_again(*opening.bytes[index], target, replica);
+    if (!again.ok()) begun = again.error();
+  }
+  if (!begun.ok()) replica.mark_down(begun.error());
 }
 
 /// Enough replicas are full parts of the epoch: all of the history is committed with it.

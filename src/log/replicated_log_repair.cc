@@ -272,6 +272,7 @@ Result<void> ReplicatedLog::go_on_from_staging(Replica& replica, ByteSource& byt
 Configuration ReplicatedLog::next_configuration(std::size_t members, std::size_t quorum) const {
   Configuration next;
   next.generation = configuration_.generation + 1;
+  next.loss = configuration_.loss;
   const std::size_t majority = members / 2 + 1;
   const bool was_majority =
       configuration_.members.empty() || quorum_ == configuration_.members.size() / 2 + 1;

@@ -2,21 +2,16 @@
 #include "testing/torture/campaign.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstdio>
+#include <deque>
+#include <memory>
 #include <sstream>
-#include <system_error>
 
 #include "core/clock.h"
 #include "core/try.h"
+#include "testing/torture/apart.h"
 
 namespace perdure::test {
 namespace {
@@ -24,89 +19,6 @@ namespace {
 constexpr std::uint64_t kWorldsPerProcess = 50;
 /// With a limit of time, which is looked at between processes.
 constexpr std::uint64_t kWorldsPerTimedProcess = 5;
-constexpr std::string_view kNeverAborts = "never-aborts";
-constexpr std::string_view kAlwaysReturns = "always-returns";
-
-Error system_error(const char* what) {
-  return {ErrorCode::SystemError,
-          fmt::format("{}: {}", what, std::generic_category().message(errno))};
-}
-
-/// How a process ended: of itself; or a breach, if not.
-using End = std::optional<Breach>;
-
-std::string error_line(int errors) {
-  std::array<char, 4096> text{};
-  const auto size = ::pread(errors, text.data(), text.size(), 0);
-  std::string words(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-  for (const char* mark : {"perdure: assertion failed", "ERROR:", "runtime error:"}) {
-    const std::size_t found = words.find(mark);
-    if (found == std::string::npos) continue;
-    return words.substr(found, words.find('\n', found) - found);
-  }
-  return words.substr(0, words.find('\n'));
-}
-
-/// Waits for the child and says how it ended. `hung`: it is to be killed first.
-End bury(pid_t child, int errors, bool hung, std::chrono::seconds silence) {
-  if (hung) (void)::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (hung) {
-    return Breach{std::string(kAlwaysReturns), fmt::format("nothing for {} s", silence.count())};
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
-  return Breach{std::string(kNeverAborts), error_line(errors)};
-}
-
-/// Gives whole lines of what a pipe brings to `line`, until its end. False: it was silent too long.
-bool read_lines(int from, std::chrono::seconds silence,
-                const std::function<void(const std::string&)>& line) {
-  std::string rest;
-  std::array<char, 65536> buffer;
-  while (true) {
-    pollfd waited{from, POLLIN, 0};
-    const int ready = ::poll(&waited, 1, static_cast<int>(silence.count() * 1000));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
-    const auto got = ::read(from, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return true;
-    rest.append(buffer.data(), static_cast<std::size_t>(got));
-    std::size_t begin = 0;
-    for (std::size_t end; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      line(rest.substr(begin, end - begin));
-    }
-    rest.erase(0, begin);
-  }
-}
-
-/// Runs `work` in a process of its own; what it prints comes here line by line.
-Result<End> in_process(const std::function<void(std::FILE*)>& work, std::chrono::seconds silence,
-                       const std::function<void(const std::string&)>& line) {
-  std::array<int, 2> ends{};
-  if (::pipe(ends.data()) != 0) return system_error("no pipe");
-  const int errors = ::memfd_create("torture", 0);
-  if (errors < 0) return system_error("no memory for a process's errors");
-  const pid_t child = ::fork();
-  if (child < 0) return system_error("no process");
-  if (child == 0) {
-    ::close(ends[0]);
-    ::dup2(errors, STDERR_FILENO);
-    std::FILE* out = ::fdopen(ends[1], "w");
-    work(out);
-    std::fflush(out);
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  const bool whole = read_lines(ends[0], silence, line);
-  const End end = bury(child, errors, !whole, silence);
-  ::close(ends[0]);
-  ::close(errors);
-  return end;
-}
-
 /// A story on one line, so that it can be one.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
@@ -117,9 +29,8 @@ std::string one_line(std::string text) {
 //   world SEED            it begins
 //   steps N               of the world that has ended
 //   breach LAW STORY...
-//   counter NAME VALUE, ran OPERATION TIMES, met OPERATION FAULT TIMES, with ROW TRAIT TIMES    of
-//   all its
-//                         worlds
+//   counter NAME VALUE, ran OPERATION TIMES, met OPERATION FAULT TIMES, with ROW TRAIT TIMES
+//                         of all its worlds
 
 void print_world(std::FILE* out, const WorldResult& result) {
   std::string text = fmt::format("steps {}\n", result.steps_run);
@@ -163,30 +74,48 @@ struct Found {
   Breach breach;
 };
 
-/// One process of a campaign: `count` worlds from `first` on.
+/// The worlds of some seeds in a row, in one process; in a further one behind each that aborts or
+/// never returns.
 class Piece {
  public:
-  Piece(const Scenario& scenario, const CampaignOptions& options, CampaignState& state)
-      : scenario_(scenario), options_(options), state_(state) {}
-
-  Result<std::vector<Found>> run(std::uint64_t first, std::uint64_t count) {
-    const auto work = [&](std::FILE* out) { work_on(out, first, count); };
-    PERDURE_TRY(
-        end, in_process(work, options_.silence, [this](const std::string& line) { take(line); }));
-    if (end) {
-      const bool judged =
-          std::ranges::find(options_.laws_left_out, end->law) == options_.laws_left_out.end();
-      if (judged) found_.push_back({seed_, options_.operations, *end});
-      ++state_.worlds_run;
-    }
-    return std::move(found_);
+  Piece(const Scenario& scenario, const CampaignOptions& options, std::uint64_t first,
+        std::uint64_t count)
+      : scenario_(scenario), options_(options), next_(first), end_(first + count) {
+    sum_.coverage = Coverage(scenario);
   }
 
+  /// Begins the worlds that are left. Errors: SystemError.
+  Result<void> begin() {
+    begun_ = Clock::monotonic().now();
+    const auto work = [this](std::FILE* out) { work_on(out); };
+    const auto line = [this](const std::string& text) { take(text); };
+    PERDURE_TRY(process, Apart::begin(work, line, options_.silence));
+    process_ = std::move(process);
+    return {};
+  }
+  Apart& process() { return *process_; }
+
+  /// Goes on when the process has ended and was not to. Errors: SystemError.
+  Result<void> go_on() {
+    if (!process_->ended()) return {};
+    sum_.seconds += std::chrono::duration<double>(Clock::monotonic().now() - begun_).count();
+    if (const End& end = *process_->ended()) {
+      note_end(*end);
+      if (next_ < end_) return begin();
+    }
+    process_.reset();
+    return {};
+  }
+  bool finished() const { return process_ == nullptr; }
+  const std::vector<Found>& found() const { return found_; }
+  /// What its worlds come to, without their failures.
+  const CampaignState& sum() const { return sum_; }
+
  private:
-  void work_on(std::FILE* out, std::uint64_t first, std::uint64_t count) {
+  void work_on(std::FILE* out) {
     Coverage coverage(scenario_);
     std::map<std::string, std::uint64_t> counters;
-    for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    for (std::uint64_t seed = next_; seed < end_; ++seed) {
       std::fputs(fmt::format("world {}\n", seed).c_str(), out);
       std::fflush(out);
       const auto steps = draw_steps(scenario_, seed, options_.operations, options_.often);
@@ -198,18 +127,29 @@ class Piece {
     print_sums(out, coverage, counters);
   }
 
+  /// The process ended in the world that had begun; or behind the last one.
+  void note_end(const Breach& breach) {
+    const std::uint64_t seed = next_ < end_ ? next_ : end_ - 1;
+    const bool judged =
+        std::ranges::find(options_.laws_left_out, breach.law) == options_.laws_left_out.end();
+    if (judged) found_.push_back({seed, options_.operations, breach});
+    if (next_ == end_) return;
+    ++next_;
+    ++sum_.worlds_run;
+  }
+
   void take(const std::string& line) {
     std::istringstream words(line);
     std::string word;
     words >> word;
-    if (word == "world") words >> seed_;
     if (word == "steps") {
       words >> steps_;
-      ++state_.worlds_run;
-      state_.steps_run += steps_;
+      ++next_;
+      ++sum_.worlds_run;
+      sum_.steps_run += steps_;
     }
     if (word == "breach") {
-      Found found{seed_, steps_, {}};
+      Found found{next_ - 1, steps_, {}};
       words >> found.breach.law;
       std::getline(words >> std::ws, found.breach.story);
       found_.push_back(std::move(found));
@@ -224,27 +164,30 @@ class Piece {
     if (word == "counter") {
       std::string name;
       words >> name >> value;
-      state_.counters[name] += value;
+      sum_.counters[name] += value;
     } else if (word == "ran") {
       words >> row >> value;
-      if (row < state_.coverage.operations()) state_.coverage.runs()[row] += value;
+      if (row < sum_.coverage.operations()) sum_.coverage.runs()[row] += value;
     } else if (word == "met") {
       words >> row >> column >> value;
-      const std::size_t cell = row * state_.coverage.faults() + column;
-      if (cell < state_.coverage.numbers().size()) state_.coverage.numbers()[cell] += value;
+      const std::size_t cell = row * sum_.coverage.faults() + column;
+      if (cell < sum_.coverage.numbers().size()) sum_.coverage.numbers()[cell] += value;
     } else if (word == "with") {
       words >> row >> column >> value;
-      const std::size_t cell = row * state_.coverage.traits() + column;
-      if (cell < state_.coverage.with().size()) state_.coverage.with()[cell] += value;
+      const std::size_t cell = row * sum_.coverage.traits() + column;
+      if (cell < sum_.coverage.with().size()) sum_.coverage.with()[cell] += value;
     }
   }
 
   const Scenario& scenario_;
   const CampaignOptions& options_;
-  CampaignState& state_;
-  std::uint64_t seed_ = 0;
+  std::uint64_t next_;  // seed of the world that runs
+  std::uint64_t end_;
   std::size_t steps_ = 0;
+  CampaignState sum_;
   std::vector<Found> found_;
+  Nanoseconds begun_{0};
+  std::unique_ptr<Apart> process_;
 };
 
 std::string operation_of(const Scenario& scenario, const std::vector<Step>& steps,
@@ -295,6 +238,85 @@ bool reached_goal(const CampaignOptions& options, const CampaignState& state) {
   return options.goal != 0 && counter != state.counters.end() && counter->second >= options.goal;
 }
 
+void add(CampaignState& state, const CampaignState& more) {
+  state.worlds_run += more.worlds_run;
+  state.steps_run += more.steps_run;
+  state.seconds += more.seconds;
+  state.coverage += more.coverage;
+  for (const auto& [name, value] : more.counters) state.counters[name] += value;
+}
+
+/// The pieces that run, and those that have ended before an earlier one did.
+class Pieces {
+ public:
+  Pieces(const Scenario& scenario, const CampaignOptions& options, CampaignState& state)
+      : scenario_(scenario),
+        options_(options),
+        state_(state),
+        begun_(Clock::monotonic().now()),
+        next_(state.worlds_run) {}
+
+  /// Errors: SystemError.
+  Result<void> run() {
+    while (true) {
+      while (more() && running().size() < std::max<std::size_t>(options_.processes, 1)) {
+        PERDURE_TRY_VOID(begin());
+      }
+      if (pieces_.empty()) return {};
+      Apart::read_all(running());
+      for (const auto& piece : pieces_) {
+        if (!piece->finished()) PERDURE_TRY_VOID(piece->go_on());
+      }
+      while (!pieces_.empty() && pieces_.front()->finished()) PERDURE_TRY_VOID(take_first());
+    }
+  }
+
+ private:
+  bool more() const {
+    if (options_.worlds != 0 && next_ >= options_.worlds) return false;
+    if (reached_goal(options_, state_)) return false;
+    return options_.time.count() == 0 || Clock::monotonic().now() - begun_ < options_.time;
+  }
+
+  Result<void> begin() {
+    const std::uint64_t most =
+        options_.time.count() != 0 ? kWorldsPerTimedProcess : kWorldsPerProcess;
+    const std::uint64_t left = options_.worlds == 0 ? most : options_.worlds - next_;
+    const std::uint64_t count = std::min(left, most);
+    pieces_.push_back(std::make_unique<Piece>(scenario_, options_, options_.seed + next_, count));
+    next_ += count;
+    return pieces_.back()->begin();
+  }
+
+  std::vector<Apart*> running() const {
+    std::vector<Apart*> processes;
+    for (const auto& piece : pieces_) {
+      if (!piece->finished()) processes.push_back(&piece->process());
+    }
+    return processes;
+  }
+
+  /// In the order of their seeds, so that a campaign can be resumed behind any of them.
+  Result<void> take_first() {
+    const std::unique_ptr<Piece> piece = std::move(pieces_.front());
+    pieces_.pop_front();
+    add(state_, piece->sum());
+    for (const Found& each : piece->found()) {
+      PERDURE_TRY_VOID(note_failure(scenario_, options_, each, state_));
+    }
+    if (options_.progress) options_.progress(state_);
+    if (options_.keep) options_.keep(state_);
+    return {};
+  }
+
+  const Scenario& scenario_;
+  const CampaignOptions& options_;
+  CampaignState& state_;
+  Nanoseconds begun_;
+  std::uint64_t next_;  // world that is in no piece yet
+  std::deque<std::unique_ptr<Piece>> pieces_;
+};
+
 }  // namespace
 
 bool passed(const CampaignState& state) {
@@ -304,46 +326,26 @@ bool passed(const CampaignState& state) {
 
 Result<void> run_campaign(const Scenario& scenario, const CampaignOptions& options,
                           CampaignState& state) {
-  const Clock& clock = Clock::monotonic();
-  const Nanoseconds begun = clock.now();
-  if (state.coverage.operations() == 0) {
-    state.coverage = Coverage(scenario);
-  }
-  if (reached_goal(options, state)) return {};
-  while (options.worlds == 0 || state.worlds_run < options.worlds) {
-    const std::uint64_t most =
-        options.time.count() != 0 ? kWorldsPerTimedProcess : kWorldsPerProcess;
-    const std::uint64_t left = options.worlds == 0 ? most : options.worlds - state.worlds_run;
-    Piece piece(scenario, options, state);
-    const Nanoseconds piece_begun = clock.now();
-    PERDURE_TRY(found, piece.run(options.seed + state.worlds_run, std::min(left, most)));
-    state.seconds += std::chrono::duration<double>(clock.now() - piece_begun).count();
-    for (const Found& each : found) {
-      PERDURE_TRY_VOID(note_failure(scenario, options, each, state));
-    }
-    if (options.progress) options.progress(state);
-    if (options.keep) options.keep(state);
-    if (options.time.count() != 0 && clock.now() - begun >= options.time) break;
-    if (reached_goal(options, state)) break;
-  }
-  return {};
+  if (state.coverage.operations() == 0) state.coverage = Coverage(scenario);
+  return Pieces(scenario, options, state).run();
 }
 
 Result<WorldResult> run_apart(const Scenario& scenario, const WorldOptions& options,
                               const std::vector<Step>& steps, std::chrono::seconds silence) {
   WorldResult result;
   const auto work = [&](std::FILE* out) { print_world(out, run_world(scenario, options, steps)); };
-  PERDURE_TRY(end, in_process(work, silence, [&](const std::string& line) {
-                std::istringstream words(line);
-                std::string word;
-                words >> word;
-                if (word == "steps") words >> result.steps_run;
-                if (word != "breach") return;
-                result.breach.emplace();
-                words >> result.breach->law;
-                std::getline(words >> std::ws, result.breach->story);
-              }));
-  if (end) result.breach = *end;
+  const auto take = [&](const std::string& line) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word;
+    if (word == "steps") words >> result.steps_run;
+    if (word != "breach") return;
+    result.breach.emplace();
+    words >> result.breach->law;
+    std::getline(words >> std::ws, result.breach->story);
+  };
+  PERDURE_TRY(process, Apart::begin(work, take, silence));
+  if (const End end = process->wait()) result.breach = *end;
   return result;
 }
 
@@ -362,9 +364,10 @@ Result<std::vector<std::string>> tell_world(const Scenario& scenario, const Worl
       telling.tell(fmt::format("BREACH {}: {}", result.breach->law, result.breach->story));
     }
   };
-  PERDURE_TRY(end,
-              in_process(work, silence, [&](const std::string& line) { told.push_back(line); }));
-  if (end) told.push_back(fmt::format("BREACH {}: {}", end->law, end->story));
+  const auto take = [&](const std::string& line) { told.push_back(line); };
+  PERDURE_TRY(process, Apart::begin(work, take, silence));
+  if (const End end = process->wait())
+    told.push_back(fmt::format("BREACH {}: {}", end->law, end->story));
   return told;
 }
 

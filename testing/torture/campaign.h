@@ -1,5 +1,5 @@
-// A campaign: many worlds, one after another, in processes of their own, so that a program that
-// aborts or never returns is a failure like any other and does not end the campaign.
+// A campaign: many worlds, in processes of their own, so that a program that aborts or never
+// returns is a failure like any other and does not end the campaign.
 #pragma once
 
 #include <perdure/result.h>
@@ -23,15 +23,18 @@ struct CampaignOptions {
   std::string goal_counter;        // the campaign is over when this one is `goal`
   std::uint64_t goal = 0;          // 0: none
   std::vector<std::string> often;  // faults: see draw_steps
-  std::string world_words;         // of the command line, which say what the worlds are made of
+  /// At once. What is found does not depend on it, but for how far beyond a goal or a time the
+  /// pieces go that had begun before.
+  std::size_t processes = 1;
+  std::string world_words;  // of the command line, which say what the worlds are made of
   std::vector<std::string> laws_left_out;
   std::size_t failures_max = 10;    // distinct ones (law and last operation) that are shortened
   std::size_t shorten_tries = 400;  // worlds run to shorten one failure
   /// A world that says nothing for this long never will.
   std::chrono::seconds silence{60};
-  /// Called about once a second.
+  /// Called after each piece of the campaign.
   std::function<void(const struct CampaignState&)> progress;
-  /// Called after each piece of the campaign: where a later one may resume.
+  /// Called after each piece, too: where a later campaign may resume.
   std::function<void(const struct CampaignState&)> keep;
 };
 
@@ -50,7 +53,7 @@ struct CampaignState {
   std::uint64_t worlds_run = 0;
   std::uint64_t worlds_failed = 0;
   std::uint64_t steps_run = 0;
-  double seconds = 0;
+  double seconds = 0;  // of all processes, without shortening
   Coverage coverage;
   std::map<std::string, std::uint64_t> counters;
   std::vector<Failure> failures;

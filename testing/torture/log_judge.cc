@@ -159,8 +159,9 @@ void LogJudge::begin_anew(const LogStatus& status) {
 
 LogJudge::Writer LogJudge::opened(const LogStatus& status) {
   if (lives_.empty()) trim_lsn_max_ = status.head;
-  const bool borne_before =
-      std::exchange(loss_borne_, loss_borne_ || !status.accepted_loss.empty());
+  const bool accepted =
+      std::exchange(loss_may_be_accepted_, false) || !status.accepted_loss.empty();
+  const bool borne_before = std::exchange(loss_borne_, loss_borne_ || accepted);
   check_opening(status);
   loss_borne_ = borne_before;
   const bool less = status.next_index < committed_below_ || status.tail < committed_end_ ||
@@ -267,8 +268,9 @@ void LogJudge::read(const ReadRecord& record, std::uint64_t trimmed_before, bool
   returned_.emplace(record.index, *attempt);
 }
 
-void LogJudge::read_whole(const std::string& replica, const std::vector<ReadRecord>& records) {
-  const std::uint64_t first = records.empty() ? recovered_below_ : records.front().index;
+void LogJudge::read_below(const std::string& replica, const std::vector<ReadRecord>& records,
+                          std::uint64_t below) {
+  const std::uint64_t first = records.empty() ? below : records.front().index;
   std::uint64_t next = first;
   require(first >= trimmed_index_, "trimmed-never-returns",
           fmt::format("{} begins with record {}, and all before {} were trimmed", replica, first,
@@ -286,14 +288,14 @@ void LogJudge::read_whole(const std::string& replica, const std::vector<ReadReco
     require(attempt != nullptr, "damage-is-never-returned",
             fmt::format("{} returns {}: nobody appended that there", replica, words_of(record)));
     if (breach() || attempt == nullptr) return;
-    if (record.index < recovered_below_) {
+    if (record.index < below) {
       decide(record.index, *attempt, "one-record-per-place", replica);
     }
   }
-  if (next < recovered_below_) {
+  if (next < below) {
     lost("committed-is-never-lost",
          fmt::format("{} is up and returns records {} to {}, but the log has {}", replica, first,
-                     next, recovered_below_));
+                     next, below));
   }
 }
 

@@ -3,7 +3,9 @@
 // anything is recovered: only what was asked, what was answered, and what a reader returned.
 //
 //   committed-is-never-lost     what was acknowledged as committed is there after every opening, in
-//                               its place, and a reader of an up-to-date replica returns it
+//                               its place, and a reader of an up-to-date replica returns it;
+//                               so does one of a replica that was repaired, added or put in the
+//                               place of another, from then on
 //   trimmed-never-returns       what a successful trim forgot is never returned again
 //   one-record-per-place        an LSN and an index name one committed record for ever
 //   only-committed-is-read      what a reader returned is never replaced
@@ -59,6 +61,10 @@ class LogJudge final : public Judge {
   /// than the quorum bears. Everything else still holds.
   void bear_loss() { loss_borne_ = true; }
 
+  /// An operator accepted a loss, and was told that nobody knows what became of that, or nothing:
+  /// the next opening decides.
+  void loss_may_be_accepted() { loss_may_be_accepted_ = true; }
+
   Writer opened(const LogStatus& status);
   void appended(Writer writer, const Ticket& ticket, const Content& content);
   /// wait(Committed) returned, or reached() says so.
@@ -70,7 +76,13 @@ class LogJudge final : public Judge {
   /// `current`: of a replica that the newest writer calls up.
   void read(const ReadRecord& record, std::uint64_t trimmed_before, bool current);
   /// All that a replica holds which is up and equal for the writer that has just opened the log.
-  void read_whole(const std::string& replica, const std::vector<ReadRecord>& records);
+  void read_whole(const std::string& replica, const std::vector<ReadRecord>& records) {
+    read_below(replica, records, recovered_below_);
+  }
+  /// All that a replica holds, committed or not, which the newest writer has just brought to equal.
+  void read_brought(const std::string& replica, const std::vector<ReadRecord>& records) {
+    read_below(replica, records, committed_below_);
+  }
   /// A reader of such a replica was refused.
   void read_refused(const std::string& replica, const Error& error);
 
@@ -126,8 +138,11 @@ class LogJudge final : public Judge {
   void check_opening(const LogStatus& status);
   void begin_anew(const LogStatus& status);
   bool given_up(const ReadRecord& record) const;
+  void read_below(const std::string& replica, const std::vector<ReadRecord>& records,
+                  std::uint64_t below);
 
   bool loss_borne_ = false;
+  bool loss_may_be_accepted_ = false;
   Epoch loss_epoch_;             // of the newest writer that an operator let go on after a loss
   std::uint64_t loss_from_ = 0;  // records of lower epochs from here on were given up
   std::vector<Life> lives_;      // by Writer - 1

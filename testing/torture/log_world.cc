@@ -27,11 +27,13 @@ bool is_about_the_way(ErrorCode code) {
 }  // namespace
 
 Result<std::unique_ptr<WorldReader>> WorldReader::open(std::unique_ptr<client::Peer> peer,
-                                                       Nanoseconds within, const Clock& clock) {
+                                                       Nanoseconds within, const Clock& clock,
+                                                       bool uncommitted) {
   auto reader = std::make_unique<WorldReader>();
   PERDURE_TRY(bytes, client::RemoteBytes::open(*peer, kLogPool, within, clock));
   log::CommittedReader::Options options;
   options.name = peer->name();
+  options.uncommitted = uncommitted;
   PERDURE_TRY(opened, log::CommittedReader::open(*bytes, options));
   reader->peer_ = std::move(peer);
   reader->bytes_ = std::move(bytes);
@@ -175,6 +177,9 @@ bool LogWorld::open(Program& program, const OpenChoices& choices, Random& random
     refusal_ = fmt::format("[{}] {}", to_string(log.code()), log.error().message);
     refusal_code_ = log.code();
     tell("open by {}: {}", name(program), refusal_);
+    const bool unknown =
+        log.code() == ErrorCode::OutcomeUnknown || !program_runs(index_of(program));
+    if (choices.accept_loss && unknown) judge_.loss_may_be_accepted();
     return false;
   }
   ++opened_;
@@ -207,25 +212,40 @@ void LogWorld::verify(Program& program, bool all) {
   if (up.empty()) return;
   if (!all) up = {up[random_.below(up.size())]};
   for (const std::size_t index : up) {
-    const std::string& name = name_of(index);
-    std::vector<ReadRecord> records;
-    auto reader = WorldReader::open(peer_for_reader(index), patience().read, clock());
-    Result<void> outcome = reader.ok() ? Result<void>{} : Result<void>{reader.error()};
-    while (outcome.ok()) {
-      auto record = (*reader)->next();
-      if (!record.ok()) outcome = record.error();
-      if (!record.ok() || !*record) break;
-      records.push_back(**record);
+    if (const auto records = read_all_of(index, false)) {
+      judge_.read_whole(name_of(index), *records);
     }
-    if (!outcome.ok()) {
-      tell_outcome("reading " + name, outcome);
-      if (!is_about_the_way(outcome.code())) judge_.read_refused(name, outcome.error());
-      continue;
-    }
-    ++verified_;
-    judge_.read_whole(name, records);
     if (judge_.breach()) return;
   }
+}
+
+/// The writer says that it has just brought a replica to equal: all that is committed is there.
+void LogWorld::verify_brought(std::size_t replica) {
+  if (judge_.breach() || replicas_[replica].bad || !runs(replica)) return;
+  if (const auto records = read_all_of(replica, true)) {
+    judge_.read_brought(name_of(replica), *records);
+  }
+}
+
+/// Nothing when it can not be reached, or is refused, which is judged.
+std::optional<std::vector<ReadRecord>> LogWorld::read_all_of(std::size_t replica,
+                                                             bool uncommitted) {
+  std::vector<ReadRecord> records;
+  auto reader = WorldReader::open(peer_for_reader(replica), patience().read, clock(), uncommitted);
+  Result<void> outcome = reader.ok() ? Result<void>{} : Result<void>{reader.error()};
+  while (outcome.ok()) {
+    auto record = (*reader)->next();
+    if (!record.ok()) outcome = record.error();
+    if (!record.ok() || !*record) break;
+    records.push_back(**record);
+  }
+  if (outcome.ok()) {
+    ++verified_;
+    return records;
+  }
+  tell_outcome("reading " + name_of(replica), outcome);
+  if (!is_about_the_way(outcome.code())) judge_.read_refused(name_of(replica), outcome.error());
+  return std::nullopt;
 }
 
 LogWorld::Program& LogWorld::newest() { return programs_[newest_]; }
@@ -339,7 +359,9 @@ void LogWorld::note_repairs(const std::vector<RepairReport>& reports) {
   for (const RepairReport& report : reports) {
     tell("repair of {}: {}", report.peer, report.repaired ? "done, " + report.found : report.error);
     const auto server = server_named(report.peer);
-    if (report.repaired && server) note_equal(*server, Struck::Down);
+    if (!report.repaired || !server) continue;
+    note_equal(*server, Struck::Down);
+    verify_brought(*server);
   }
 }
 

@@ -34,7 +34,8 @@ inline const std::string kLogPool = "log";
 class WorldReader {
  public:
   static Result<std::unique_ptr<WorldReader>> open(std::unique_ptr<client::Peer> peer,
-                                                   Nanoseconds within, const Clock& clock);
+                                                   Nanoseconds within, const Clock& clock,
+                                                   bool uncommitted = false);
   /// The next data record, or nothing at the end for now. Errors: those of LogReader::next.
   Result<std::optional<ReadRecord>> next();
 
@@ -213,6 +214,8 @@ class LogWorld : public World {
   void trim_to(Program& program, Lsn lsn);
   void note_repairs(const std::vector<RepairReport>& reports);
   void verify(Program& program, bool all);
+  void verify_brought(std::size_t replica);
+  std::optional<std::vector<ReadRecord>> read_all_of(std::size_t replica, bool uncommitted);
   void check_durable(const Program& program, const Pending& pending, std::size_t copies);
   void finish_open();
   void finish_members();

@@ -200,7 +200,10 @@ bool LogWorld::replace_member(const pmem::Uuid& which, std::size_t by) {
       program.log->replace_replica(to_string(which), peer_for(index_of(program), by));
   in_call_ = false;
   note_change(replaced, next, fmt::format("replace {} by replica{}", to_string(which), by));
-  if (replaced.ok()) return true;
+  if (replaced.ok()) {
+    verify_brought(by);
+    return true;
+  }
   refusal_code_ = replaced.code();
   if (replaced.code() == ErrorCode::AlreadyExists) start_blank(by);
   return false;
@@ -220,7 +223,11 @@ void LogWorld::add_replica(Random& choices) {
   const auto added = program.log->add_replica(peer_for(index_of(program), by), 0);
   in_call_ = false;
   note_change(added, next, fmt::format("add replica{}", by));
-  if (!added.ok() && added.code() == ErrorCode::AlreadyExists) start_blank(by);
+  if (added.ok()) {
+    verify_brought(by);
+  } else if (added.code() == ErrorCode::AlreadyExists) {
+    start_blank(by);
+  }
 }
 
 void LogWorld::remove_replica(Random& choices) {

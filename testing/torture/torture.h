@@ -162,6 +162,7 @@ class Coverage {
   std::size_t rows() const { return operations() + faults(); }
   std::size_t empty_cells() const;
   Coverage& operator+=(const Coverage& more);
+  bool operator==(const Coverage& other) const = default;
 
   std::vector<std::uint64_t>& numbers() { return met_; }
   std::vector<std::uint64_t>& runs() { return ran_; }

@@ -624,6 +624,7 @@ TEST(LogAttack, AStateThatNobodyCouldReadIsNotWritten) {
   Cluster::append(*log, 3);
   log.reset();
   const log::LogState state = cluster.scan(0).start.state();
+  log::Staging staging(1024 * 1024);  // goes after what is registered of it
   log::Replica replica(cluster.peer(0), [&] {
     log::ReplicaOptions each;
     each.session.measure_costs = false;
@@ -636,7 +637,6 @@ TEST(LogAttack, AStateThatNobodyCouldReadIsNotWritten) {
   request.epoch = Epoch{state.epoch.value + 1};
   request.writer = 99;
   request.take_over = true;
-  log::Staging staging(1024 * 1024);
   ASSERT_TRUE(replica.open_session(request).ok());
   ASSERT_TRUE(replica.prepare(LogShape::Singleton, staging).ok());
   replica.note_state(cluster.scan(0).start.stored);

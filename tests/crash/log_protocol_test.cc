@@ -937,6 +937,55 @@ TEST(LogProtocol, WhatAnAcceptedLossHasNotCommittedIsNotRead) {
   EXPECT_GT(refused, 0u);
 }
 
+// 0 is whole and away, 1 missed the last records, and 2 can not read them any more: who goes on all
+// the same gives them up. Where too few come along for that, nobody has: 0 comes back, and has
+// them.
+TEST(LogProtocol, ALossThatWasNotAcceptedByAQuorumIsNone) {
+  std::size_t begun = 0;
+  std::size_t cut_short = 0;
+  std::size_t unknown = 0;
+  constexpr std::uint64_t kEventsMax = 2000;
+  for (std::uint64_t events = 1; events < kEventsMax && begun == 0; events += 5) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    Cluster::append(*log, 1);
+    Cluster::settle(*log);
+    cluster.cut_off(1, true);
+    const auto tickets = Cluster::append(*log, 2);
+    Cluster::settle(*log);
+    log.reset();
+    cluster.flip_record(2, tickets[0].lsn);
+    cluster.cut_off(0, true);
+    cluster.cut_off(1, false);
+    WriterOptions options = cluster.options();
+    options.accept_loss = true;
+    cluster.world().cut_after(cluster.server(1).machine(), events);
+    auto again = cluster.open({0, 1, 2}, options);
+    cluster.world().cancel_cut();
+    if (again.ok()) {
+      begun = events;
+      EXPECT_EQ((*again)->status().next_index, 1u);
+      EXPECT_FALSE((*again)->status().accepted_loss.empty());
+      continue;
+    }
+    cluster.stop(1);
+    cluster.start(1);
+    cluster.cut_off(0, false);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr) << "cut after " << events;
+    if (again.code() == ErrorCode::OutcomeUnknown) {
+      ++unknown;
+      continue;
+    }
+    ++cut_short;
+    EXPECT_EQ(log->status().next_index, 3u) << "cut after " << events;
+  }
+  EXPECT_GT(begun, 0u);
+  EXPECT_GT(cut_short, 0u);
+  EXPECT_GT(unknown, 0u);
+  EXPECT_LT(unknown, cut_short);
+}
+
 // An opening commits a removal that was undecided, and the power fails before the state of the
 // replica that stays says so: its ring knows it.
 TEST(LogProtocol, AChangeThatIsCommittedAndInNoStateYetLeavesAWayToOpen) {

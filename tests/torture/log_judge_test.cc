@@ -78,6 +78,32 @@ TEST(LogJudge, LetsARightHistoryPass) {
   EXPECT_FALSE(judge.breach()) << judge.breach()->story;
 }
 
+// One opening decides whether a loss was accepted. What comes behind it is judged as ever.
+TEST(LogJudge, BearsALossThatMayHaveBeenAcceptedOnce) {
+  History history;
+  history.judge.loss_may_be_accepted();
+  (void)history.judge.opened(status(2, 3, 7));
+  EXPECT_FALSE(history.judge.breach()) << history.judge.breach()->story;
+  expect_breach("committed-is-never-lost", [](History& other) {
+    other.judge.loss_may_be_accepted();
+    (void)other.judge.opened(status(2, 3, 10));
+    (void)other.judge.opened(status(3, 3, 7));
+  });
+}
+
+// What is committed since the log was opened counts, too; what is not may be there.
+TEST(LogJudge, ReadsWhatWasJustBroughtToEqual) {
+  for (const std::uint64_t end : {8u, 10u}) {
+    History history;
+    history.judge.read_brought("replica0", records(3, end));
+    EXPECT_FALSE(history.judge.breach()) << history.judge.breach()->story;
+  }
+  expect_breach("committed-is-never-lost",
+                [](History& history) { history.judge.read_brought("replica0", records(3, 7)); });
+  expect_breach("trimmed-never-returns",
+                [](History& history) { history.judge.read_brought("replica0", records(2, 8)); });
+}
+
 TEST(LogJudge, KnowsWhichRecordsALaterOneVouchesFor) {
   History history;
   LogJudge& judge = history.judge;

@@ -4,6 +4,7 @@
 // PERDURE_SOAK=1 runs for ten minutes instead of a quarter of one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -87,6 +88,63 @@ TEST(Torture, AFailureIsMadeAsShortAsItCanBe) {
     EXPECT_EQ(failure.steps, 3u) << failure.keep;  // wind, wind, drop; a crack at one of them
     EXPECT_EQ(std::count(failure.keep.begin(), failure.keep.end(), '!'), 2) << failure.keep;
   }
+}
+
+// Some of these worlds end their process, in the midst of a piece; pieces end in any order.
+TEST(Torture, ACampaignIsTheSameInAnyNumberOfProcesses) {
+  for (const bool aborts : {false, true}) {
+    std::vector<CampaignState> states;
+    for (const std::size_t processes : {1u, 3u}) {
+      CampaignOptions options;
+      options.worlds = 230;
+      options.operations = 40;
+      options.processes = processes;
+      std::vector<std::uint64_t> kept;
+      options.keep = [&kept](const CampaignState& state) { kept.push_back(state.worlds_run); };
+      ASSERT_TRUE(run_campaign(toys({.aborts = aborts}), options, states.emplace_back()).ok());
+      EXPECT_EQ(kept, (std::vector<std::uint64_t>{50, 100, 150, 200, 230}));
+    }
+    const CampaignState& one = states.front();
+    const CampaignState& three = states.back();
+    EXPECT_EQ(three.worlds_run, one.worlds_run);
+    EXPECT_EQ(three.worlds_failed, one.worlds_failed);
+    EXPECT_EQ(three.steps_run, one.steps_run);
+    EXPECT_EQ(three.counters, one.counters);
+    EXPECT_TRUE(three.coverage == one.coverage);
+    EXPECT_GT(one.worlds_failed, 1u);
+    ASSERT_EQ(three.failures.size(), one.failures.size());
+    for (std::size_t index = 0; index < one.failures.size(); ++index) {
+      EXPECT_EQ(three.failures[index].seed, one.failures[index].seed);
+      EXPECT_EQ(three.failures[index].keep, one.failures[index].keep);
+      EXPECT_EQ(three.failures[index].times, one.failures[index].times);
+    }
+  }
+}
+
+// Two of them run while the second says nothing; the first piece is whole, and so is the last.
+TEST(Torture, AWorldThatHangsDoesNotHoldTheOthersUp) {
+  CampaignOptions options;
+  options.seed = 1;
+  options.worlds = 150;
+  options.operations = 10;
+  options.processes = 2;
+  options.silence = std::chrono::seconds(1);
+  options.shorten_tries = 0;
+  constexpr std::uint64_t hangs = 60;
+  const Scenario scenario = scenario_of("toys", [](const WorldOptions& world) {
+    if (world.seed == hangs) {
+      while (true) ::pause();
+    }
+    return std::unique_ptr<World>(std::make_unique<ToyWorld>(ToyKind{.breaks = false}));
+  });
+  CampaignState state;
+  ASSERT_TRUE(run_campaign(scenario, options, state).ok());
+  EXPECT_EQ(state.worlds_run, 150u);
+  EXPECT_EQ(state.steps_run, 149u * 10);
+  EXPECT_EQ(state.worlds_failed, 1u);
+  ASSERT_EQ(state.failures.size(), 1u);
+  EXPECT_EQ(state.failures.front().seed, hangs);
+  EXPECT_EQ(state.failures.front().breach.law, "always-returns");
 }
 
 TEST(Torture, AnEmptyCellFailsALongCampaignAndNoShortOne) {
