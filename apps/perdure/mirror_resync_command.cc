@@ -5,10 +5,11 @@
 #include "core/errno_error.h"
 #include "core/json.h"
 #include "core/try.h"
+#include "mirror/local_state.h"
 #include "mirror_commands.h"
 #include "output.h"
+#include "pmem/sync_directory.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ MirrorOptions mirror_options(const ResyncCommand& command, MirrorStart start) {
   options.transport = command.peers.transport;
   options.rnic.name = command.peers.rnic;
   options.start = start;
+  options.only_copies = start == MirrorStart::Replicas;
   options.take_over = command.take_over;
   options.without_missing = command.without_missing;
   options.peer_timeout = command.peers.timeout();
@@ -172,19 +174,17 @@ ExitStatus run_resync(const ResyncCommand& command) {
 
 /// The name of a file that is whole, durable before anybody is told.
 Result<void> give_name(const std::string& half, const std::string& path) {
+  const mirror::LocalStateFile of_half(half);
+  const mirror::LocalStateFile of_path(path);
+  PERDURE_TRY(state, of_half.read());
+  // What is said of a file must never be said of the one before it.
+  if (state) PERDURE_TRY_VOID(of_path.write({state->id, state->epoch, false}));
   if (std::rename(half.c_str(), path.c_str()) != 0) {
     return errno_error(fmt::format("can not call '{}' '{}'", half, path), errno);
   }
-  std::filesystem::path directory = std::filesystem::path(path).parent_path();
-  if (directory.empty()) directory = ".";
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0)
-    return errno_error(fmt::format("can not open '{}'", directory.string()), errno);
-  const int synced = ::fsync(descriptor);
-  const int why = errno;
-  ::close(descriptor);
-  if (synced != 0) return errno_error(fmt::format("can not sync '{}'", directory.string()), why);
-  return {};
+  PERDURE_TRY_VOID(pmem::sync_directory_of(path));
+  if (state) PERDURE_TRY_VOID(of_path.write(*state));
+  return of_half.remove();
 }
 
 /// What an earlier restore left is taken over, unless that one still runs.
@@ -218,7 +218,10 @@ ExitStatus run_restore(const ResyncCommand& command) {
   const auto brought = bring(std::move(*memory), mirror_options(command, MirrorStart::Replicas),
                              command.peers.timeout());
   if (!brought.ok()) {
-    if (brought.code() != ErrorCode::Busy) ::unlink(half.c_str());
+    if (brought.code() != ErrorCode::Busy) {
+      ::unlink(half.c_str());
+      (void)mirror::LocalStateFile(half).remove();
+    }
     return refuse(brought.error(), command.format);
   }
   if (const auto named = give_name(half, command.local); !named.ok()) {

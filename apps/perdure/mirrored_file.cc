@@ -135,7 +135,7 @@ Result<void> MirroredFile::overlay(const struct ::stat& status) {
 }
 
 Result<void> MirroredFile::open_mirror() {
-  auto memory = MirrorMemory::bytes({memory_, bytes_});
+  auto memory = MirrorMemory::bytes_of(path_, {memory_, bytes_}, PersistenceDomain::None);
   PERDURE_TRY(mirror, Mirror::open(std::move(memory), options_));
   mirror_.emplace(std::move(mirror));
   return {};

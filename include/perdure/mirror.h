@@ -72,6 +72,10 @@ struct MirrorOptions {
   /// Also with fewer replicas than it takes to be sure that none of those that are away, or whose
   /// pool holds nothing any more, is newer or has another writer: the operator knows that.
   bool without_missing = false;
+  /// Only replicas, or the local memory, are brought to equal: no update is begun
+  /// (InvalidArgument), and a local file that another memory was copied from or to stays what
+  /// counts.
+  bool only_copies = false;
   /// Shown to others who want to write: program and host. Empty: host name and process id.
   std::string writer_name;
   /// A peer that owes an answer for this long is lost.
@@ -142,7 +146,11 @@ struct MirrorStatus {
   std::vector<MirrorReplicaStatus> replicas;
 };
 
-/// The memory that is mirrored.
+/// The memory that is mirrored. Beside a file FILE.mirror is kept (mode 0644, 60 bytes): whose
+/// memory it is, since which writer, and whether it is whole. By that MirrorStart::Local refuses a
+/// file that another memory has taken the place of (and that differs from the newest replica), or
+/// over which a replica was half copied when the program or the power ended. Of memory without a
+/// file its program has to know both.
 class MirrorMemory {
  public:
   /// A file, or a DAX device, which exists: mapped and locked. What is persisted is made durable in
@@ -155,6 +163,10 @@ class MirrorMemory {
   /// mapped (libpmem2, a DAX file): what is persisted is flushed by the processor.
   static MirrorMemory bytes(std::span<std::byte> memory,
                             PersistenceDomain domain = PersistenceDomain::None);
+  /// The same, of `file`, which the caller has mapped: FILE.mirror is kept for it, too. `domain`:
+  /// Page is msync; None where the caller makes the file durable.
+  static MirrorMemory bytes_of(const std::string& file, std::span<std::byte> memory,
+                               PersistenceDomain domain = PersistenceDomain::Page);
 
   MirrorMemory(MirrorMemory&&) noexcept;
   MirrorMemory& operator=(MirrorMemory&&) noexcept;
@@ -181,9 +193,11 @@ class Mirror {
   /// Errors   Busy (another writer holds it; take_over), Fenced (one is taking over right now),
   ///          QuorumLost (too few peers to be sure of what is newest, or to write),
   ///          InvalidArgument (a pool holds something else, or the memory has another size, or it
-  ///          holds only zeros while the replicas hold something: see MirrorStart), NotFound (no
-  ///          such pool; or no mirror, for MirrorStart::Replicas), AlreadyExists
-  ///          (MirrorStart::New), Corrupt, Unsupported (too few have a method: none is fenced).
+  ///          holds only zeros while the replicas hold something, or is older or half
+  ///          copied: see MirrorMemory), NotFound (no such pool; or no mirror, for
+  ///          MirrorStart::Replicas), AlreadyExists (MirrorStart::New), Corrupt (a pool, or
+  ///          FILE.mirror), Unsupported (too few have a method: none is fenced), PermissionDenied,
+  ///          NoSpace, SystemError (FILE.mirror can not be written).
   static Result<Mirror> open(MirrorMemory memory, MirrorOptions options);
 
   Mirror(Mirror&&) noexcept;

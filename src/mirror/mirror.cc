@@ -73,7 +73,7 @@ class Mirror::State {
     std::vector<std::shared_ptr<client::Peer>> peers;
     for (auto& peer : dialled) peers.push_back(std::move(peer));
     PERDURE_TRY(core, mirror::ReplicatedMirror::open(region(), std::move(peers), options,
-                                                     Clock::monotonic()));
+                                                     Clock::monotonic(), memory_.state_->state));
     core_ = std::move(core);
     core_->never_wait_for_room();
     core_->set_deadline(ends_.after(kNever));

@@ -64,7 +64,13 @@ std::optional<ReplicaState> decode_state(std::span<const std::byte> bytes) {
   if (!checksum_holds(bytes) || (flags & kWritten) == 0) return std::nullopt;
   return ReplicaState{generation_of(load<std::uint64_t>(bytes.data())),
                       generation_of(load<std::uint64_t>(bytes.data() + 8)),
-                      (flags & kComplete) != 0, (flags & kClosed) != 0};
+                      (flags & kComplete) != 0, (flags & kClosed) != 0,
+                      load<std::uint32_t>(bytes.data() + 20)};
+}
+
+/// Whether it may be a state that was being written: before that it was zero.
+bool may_be_state(std::span<const std::byte> bytes) {
+  return all_zero(bytes.subspan(24, kCrcAt - 24));
 }
 
 std::optional<ReplicaState> decode_states(std::span<const std::byte> first,
@@ -95,6 +101,7 @@ StateBytes encode_state(const ReplicaState& state) {
   store(bytes.data() + 8, as_number(state.known));
   store(bytes.data() + 16,
         kWritten | (state.complete ? kComplete : 0u) | (state.closed ? kClosed : 0u));
+  store(bytes.data() + 20, state.written_in);
   store(bytes.data() + kCrcAt, crc32c(std::span(bytes).first(kCrcAt)));
   return bytes;
 }
@@ -105,7 +112,7 @@ Result<ReplicaStart> decode_start(std::span<const std::byte> bytes) {
   const auto first = bytes.subspan(kStatesAt[0], kStateBytes);
   const auto copy = bytes.subspan(kStatesAt[1], kStateBytes);
   bool claimed = false;
-  bool blank = all_zero(first) && all_zero(copy);
+  bool blank = may_be_state(first) && may_be_state(copy);
   for (const std::uint64_t at : kHeadersAt) {
     const auto header = decode_header(bytes.subspan(at, kHeaderBytes));
     if (!header.ok()) return header.error();

@@ -25,11 +25,15 @@
 //   0       8     generation  epoch u32, count u32: complete: what it has everything of
 //   8       8     known       incomplete: the newest generation that was known then
 //   16      4     flags       1 complete, 2 closed, 4 written (always)
-//   20      40    zero
+//   20      4     written_in  of the writers up to that generation, the epoch of the last one that
+//                             could begin an update; 0: the generation's own
+//   24      36    zero
 //   60      4     crc32c      of bytes 0..60
 //
 // What a crash can leave behind. Of the header first all but the magic is made durable, then the
-// magic, first in the copy: it is whole, or has no magic, and then the pool is blank. The state is
+// magic, first in the copy: it is whole, or has no magic, and then the pool is blank. Before the
+// header the state is written, incomplete: a pool that was blank tells at once of the generation
+// that its writer knows, and is never heard as one that knows of none. The state is
 // always written whole and made durable, then its copy. So of two that are right and differ the
 // state is the newer one; where one is damaged, the other is what holds: either the damaged one was
 // just being written, and then nothing has followed from it, or both had said the same.
@@ -77,9 +81,12 @@ struct ReplicaState {
   Generation known;
   bool complete = false;
   bool closed = false;
+  std::uint32_t written_in = 0;
   bool operator==(const ReplicaState&) const = default;
   /// The newest generation that it tells of.
   Generation newest() const { return complete ? generation : known; }
+  /// The last epoch that it tells of in which an update could begin.
+  std::uint32_t last_written() const { return written_in == 0 ? newest().epoch : written_in; }
 };
 
 using HeaderBytes = std::array<std::byte, kHeaderBytes>;

@@ -59,6 +59,24 @@ TEST(MirrorFormat, AStateThatWasBeingWrittenIsTheOldOneOrTheNewOne) {
   }
 }
 
+// The state is written before the header. Expect: until that is there the pool is blank, however
+// the state tore, and what is no state is somebody else's.
+TEST(MirrorFormat, APoolThatHasOnlyAStateIsBlank) {
+  const StateBytes state = encode_state({{}, {7, 0}, false, false, 6});
+  for (std::size_t words = 0; words <= kStateBytes / 8; ++words) {
+    for (const std::uint64_t at : kStatesAt) {
+      auto pool = blank();
+      std::memcpy(pool.data() + at, state.data(), words * 8);
+      const auto start = decode_start(pool);
+      ASSERT_TRUE(start.ok()) << words;
+      EXPECT_FALSE(start->header.has_value());
+    }
+  }
+  auto other = blank();
+  other[kStatesAt[0] + 40] = std::byte{1};
+  EXPECT_EQ(decode_start(other).code(), ErrorCode::InvalidArgument);
+}
+
 TEST(MirrorFormat, AHeaderIsReadFromItsCopyAndOfNothingElse) {
   auto pool = pool_of(complete(1, 0), complete(1, 0));
   pool[20] ^= std::byte{1};

@@ -1,6 +1,7 @@
 // The local memory of a mirror: a mapped file, or memory that the program has.
 
 #include <array>
+#include <filesystem>
 
 #include "core/try.h"
 #include "mirror/mirror_memory.h"
@@ -72,6 +73,7 @@ Result<MirrorMemory> MirrorMemory::file(const std::string& path) {
   auto state = std::make_unique<State>();
   PERDURE_TRY(region, pmem::MappedRegion::open(path, {}));
   state->region = std::move(region);
+  if (std::filesystem::is_regular_file(path)) state->state = mirror::LocalStateFile(path);
   return MirrorMemory(std::move(state));
 }
 
@@ -79,6 +81,8 @@ Result<MirrorMemory> MirrorMemory::create_file(const std::string& path, std::uin
   auto state = std::make_unique<State>();
   PERDURE_TRY(region, pmem::MappedRegion::create(path, bytes, {}));
   state->region = std::move(region);
+  state->state = mirror::LocalStateFile(path);
+  PERDURE_TRY_VOID(state->state.remove());  // it was of an earlier file of this name
   return MirrorMemory(std::move(state));
 }
 
@@ -86,6 +90,13 @@ MirrorMemory MirrorMemory::bytes(std::span<std::byte> memory, PersistenceDomain 
   auto state = std::make_unique<State>();
   state->region = std::make_unique<mirror::LentMemory>(memory, domain);
   return MirrorMemory(std::move(state));
+}
+
+MirrorMemory MirrorMemory::bytes_of(const std::string& file, std::span<std::byte> memory,
+                                    PersistenceDomain domain) {
+  MirrorMemory lent = bytes(memory, domain);
+  lent.state_->state = mirror::LocalStateFile(file);
+  return lent;
 }
 
 }  // namespace perdure

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "mirror/local_state.h"
 #include "pmem/region.h"
 
 namespace perdure {
@@ -12,6 +13,7 @@ namespace perdure {
 class MirrorMemory::State {
  public:
   std::unique_ptr<pmem::Region> region;
+  mirror::LocalStateFile state;
 };
 
 }  // namespace perdure

@@ -14,8 +14,9 @@
 namespace perdure::mirror {
 
 ReplicatedMirror::ReplicatedMirror(pmem::Region& local, const MirrorOptions& options,
-                                   const Clock& clock)
+                                   const Clock& clock, const LocalStateFile& local_state)
     : local_(local),
+      local_state_(local_state),
       options_(options),
       clock_(clock),
       bytes_(local.bytes().size()),

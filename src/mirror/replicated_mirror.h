@@ -24,6 +24,7 @@
 #include "core/stoppable_clock.h"
 #include "mirror/connection.h"
 #include "mirror/dirty_pages.h"
+#include "mirror/local_state.h"
 #include "mirror/mirror_format.h"
 #include "persist/ordered.h"
 #include "persist/page_digests.h"
@@ -48,10 +49,10 @@ inline constexpr std::uint64_t kDirectBytes = 8 * 1024;
 class ReplicatedMirror {
  public:
   /// `local` is as it is in the region; of the options, peers, transport and rnic are not looked
-  /// at. Errors: those of Mirror::open.
+  /// at. `local_state`: of that memory. Errors: those of Mirror::open.
   static Result<std::unique_ptr<ReplicatedMirror>> open(
       pmem::Region& local, std::vector<std::shared_ptr<client::Peer>> peers,
-      const MirrorOptions& options, const Clock& clock);
+      const MirrorOptions& options, const Clock& clock, const LocalStateFile& local_state = {});
   ~ReplicatedMirror();
   ReplicatedMirror(const ReplicatedMirror&) = delete;
   ReplicatedMirror& operator=(const ReplicatedMirror&) = delete;
@@ -131,7 +132,7 @@ class ReplicatedMirror {
     std::optional<Error> down_reason;
     MirrorReplicaState state = MirrorReplicaState::Lost;
     DirtyPages dirty;
-    bool is_source = false;    // while the mirror is opened: it may be copied from
+    bool is_source = false;    // while the mirror is opened: it has everything of earlier writers
     bool knows_dirty = false;  // all that it may not have is marked
     bool live = false;         // updates are sent to it
     bool current = false;      // its state may say that it is complete, of this generation
@@ -158,7 +159,8 @@ class ReplicatedMirror {
   /// By replica: what its pool holds; nothing: it can not be read.
   using Contents = std::vector<std::unique_ptr<client::RemoteBytes>>;
 
-  ReplicatedMirror(pmem::Region& local, const MirrorOptions& options, const Clock& clock);
+  ReplicatedMirror(pmem::Region& local, const MirrorOptions& options, const Clock& clock,
+                   const LocalStateFile& local_state);
   Result<void> validate(std::size_t peers) const;
   Result<void> ask_pools();
   Result<void> look_before_fencing();
@@ -166,6 +168,7 @@ class ReplicatedMirror {
   Result<bool> find_header(const Starts& starts, std::size_t unread);
   std::optional<Error> who_came_meanwhile();
   Result<Sources> find_newest(const Starts& starts, std::size_t unread) const;
+  static std::uint32_t last_written(const Starts& starts);
   Result<void> find_mirror();
   Result<void> create();
   Result<void> check_created() const;
@@ -175,10 +178,15 @@ class ReplicatedMirror {
   Result<void> come_in_sync();
   bool is_local_lost() const;
   Error local_is_lost() const;
+  Result<void> read_local_state();
+  bool is_local_older() const;
+  Error local_is_older() const;
   Result<void> check_local_counts() const;
   Result<void> check_local_before(const Contents& contents) const;
+  Result<void> note_local(bool whole) const;
   Error too_few(const std::string& doing) const;
   Error of_pool(const Replica& replica, const Error& why) const;
+  bool claim(Replica& replica);
   void refuse(Replica& replica, Error why);
   control::SessionRequest session_request() const;
 
@@ -220,6 +228,7 @@ class ReplicatedMirror {
   std::string name() const { return "mirror '" + options_.pool + "'"; }
 
   pmem::Region& local_;
+  const LocalStateFile local_state_;
   const MirrorOptions options_;
   const Clock& clock_;
   const std::uint64_t bytes_;
@@ -232,8 +241,10 @@ class ReplicatedMirror {
   std::size_t quorum_ = 0;
   Epoch epoch_;
   std::uint64_t writer_ = 0;
-  bool writer_seen_ = false;  // another one, when opening asked
-  Generation found_;          // the newest of earlier writers
+  bool writer_seen_ = false;             // another one, when opening asked
+  Generation found_;                     // the newest of earlier writers
+  std::uint32_t written_in_ = 0;         // the last epoch of them in which an update could begin
+  std::optional<LocalState> local_was_;  // when it got its sessions
   std::uint32_t generation_count_ = 0;
   bool generation_over_ = false;  // a replica of it was lost: the next has to be durable
   bool established_ = false;      // this writer's first generation was in sync

@@ -34,7 +34,7 @@ bool is_no_mirror(ErrorCode code) {
 
 Result<std::unique_ptr<ReplicatedMirror>> ReplicatedMirror::open(
     pmem::Region& local, std::vector<std::shared_ptr<client::Peer>> peers,
-    const MirrorOptions& options, const Clock& clock) {
+    const MirrorOptions& options, const Clock& clock, const LocalStateFile& local_state) {
   MirrorOptions own = options;
   if (own.writer_name.empty()) own.writer_name = client::this_writer();
   constexpr std::uint64_t kStagingMax = std::uint64_t{1} << 40;
@@ -43,7 +43,8 @@ Result<std::unique_ptr<ReplicatedMirror>> ReplicatedMirror::open(
                  fmt::format("staging_bytes is {}; it takes {} to {}", own.staging_bytes,
                              kDirectBytes, kStagingMax)};
   }
-  std::unique_ptr<ReplicatedMirror> mirror(new ReplicatedMirror(local, own, clock));
+  std::unique_ptr<ReplicatedMirror> mirror(new ReplicatedMirror(local, own, clock, local_state));
+  PERDURE_TRY_VOID(mirror->read_local_state());
   PERDURE_TRY_VOID(mirror->validate(peers.size()));
   mirror->replicas_.reserve(peers.size());
   for (auto& peer : peers) {
@@ -52,7 +53,9 @@ Result<std::unique_ptr<ReplicatedMirror>> ReplicatedMirror::open(
   }
   PERDURE_TRY_VOID(mirror->ask_pools());
   PERDURE_TRY_VOID(mirror->look_before_fencing());
+  PERDURE_TRY_VOID(local_state.check_writable());
   PERDURE_TRY_VOID(mirror->connect_all());
+  PERDURE_TRY_VOID(mirror->read_local_state());  // nobody but this writer changes it from here on
   PERDURE_TRY_VOID(mirror->find_mirror());
   PERDURE_TRY_VOID(mirror->come_in_sync());
   return mirror;
@@ -157,7 +160,9 @@ Result<void> ReplicatedMirror::look_before_fencing() {
   if (there) {
     const auto sources = find_newest(starts, unread);
     if (!sources.ok()) return who_came_meanwhile().value_or(sources.error());
-    return sources->newest == Generation{} ? Result<void>() : check_local_before(contents);
+    found_ = sources->newest;
+    written_in_ = last_written(starts);
+    return found_ == Generation{} ? Result<void>() : check_local_before(contents);
   }
   PERDURE_TRY_VOID(check_created());
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
@@ -271,6 +276,15 @@ Result<Sources> ReplicatedMirror::find_newest(const Starts& starts, std::size_t 
   return sources;
 }
 
+/// The last epoch in which an update could begin, by what the pools say.
+std::uint32_t ReplicatedMirror::last_written(const Starts& starts) {
+  std::uint32_t last = 0;
+  for (const auto& start : starts) {
+    if (start && start->header && start->state) last = std::max(last, start->state->last_written());
+  }
+  return last;
+}
+
 Result<void> ReplicatedMirror::find_mirror() {
   Starts starts(replicas_.size());
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
@@ -280,10 +294,9 @@ Result<void> ReplicatedMirror::find_mirror() {
   if (!there) return create();
   PERDURE_TRY(sources, find_newest(starts, 0));
   found_ = sources.newest;
-  if (options_.start == MirrorStart::Replicas) {
-    for (const std::size_t index : sources.replicas) replicas_[index].is_source = true;
-    PERDURE_TRY_VOID(restore());
-  }
+  written_in_ = last_written(starts);
+  for (const std::size_t index : sources.replicas) replicas_[index].is_source = true;
+  if (options_.start == MirrorStart::Replicas) PERDURE_TRY_VOID(restore());
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     if (!replicas_[index].connection) continue;
     adopt(index, std::move(replicas_[index].connection));
@@ -302,7 +315,7 @@ Result<void> ReplicatedMirror::create() {
     PERDURE_TRY_VOID(check_room(replicas_[index], replicas_[index].connection->room()));
   }
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    PERDURE_TRY_VOID(replicas_[index].connection->claim(*header_));
+    if (!claim(replicas_[index])) return *replicas_[index].down_reason;
     adopt(index, std::move(replicas_[index].connection));
     replicas_[index].returned = 0;
   }
@@ -370,6 +383,7 @@ Result<void> ReplicatedMirror::restore() {
     PERDURE_TRY(number,
                 session.read(kDataAt + at, {landing_.data(), length, connection.landing()}));
     PERDURE_TRY_VOID(connection.await(number));
+    if (at == 0) PERDURE_TRY_VOID(note_local(false));
     std::memcpy(local_.bytes().data() + at, landing_.data(), length);
     at += length;
   }
@@ -388,6 +402,7 @@ Result<void> ReplicatedMirror::come_in_sync() {
     };
     if (!may_copy_ && !is(MirrorReplicaState::Comparing)) {
       PERDURE_TRY_VOID(check_local_counts());
+      PERDURE_TRY_VOID(note_local(true));
       may_copy_ = true;
     }
     if (may_copy_ && in_sync() >= quorum_ && !generation_over_) return {};
@@ -411,15 +426,57 @@ Error ReplicatedMirror::local_is_lost() const {
                       name())};
 }
 
+Result<void> ReplicatedMirror::read_local_state() {
+  if (options_.start == MirrorStart::Replicas) return {};
+  PERDURE_TRY_VOID(local_state_.check_whole());
+  PERDURE_TRY(was, local_state_.read());
+  local_was_ = was;
+  return {};
+}
+
+/// Another memory was the mirror's since, or this one never was.
+bool ReplicatedMirror::is_local_older() const {
+  return options_.start == MirrorStart::Local && local_was_ &&
+         (local_was_->id != header_->id || local_was_->epoch < written_in_);
+}
+
+Error ReplicatedMirror::local_is_older() const {
+  const std::string was =
+      local_was_->id != header_->id
+          ? "is the memory of another mirror"
+          : fmt::format(
+                "is what its writer of epoch {} had, and another memory has been this "
+                "mirror's since, in epoch {}",
+                local_was_->epoch, written_in_);
+  return {ErrorCode::InvalidArgument,
+          fmt::format("the local memory of {} {} ('{}' says so): open it with what is there "
+                      "(replicas), or remove that file if the local memory is what counts",
+                      name(), was, local_state_.path())};
+}
+
 Result<void> ReplicatedMirror::check_local_counts() const {
   if (found_ == Generation{}) return {};
-  const bool differs = std::any_of(replicas_.begin(), replicas_.end(),
-                                   [](const Replica& each) { return !each.dirty.empty(); });
+  bool differs = false;         // from any
+  bool newest_differs = false;  // from one that has everything
+  bool is_newest = false;       // equal to one that has
+  for (const Replica& each : replicas_) {
+    const bool equal = each.dirty.empty();
+    differs = differs || !equal;
+    newest_differs = newest_differs || (each.is_source && !equal);
+    is_newest = is_newest || (each.is_source && equal && each.knows_dirty);
+  }
+  if ((newest_differs || !is_newest) && is_local_older()) return local_is_older();
   return differs && is_local_lost() ? Result<void>(local_is_lost()) : Result<void>();
+}
+
+/// From here on the local file is this writer's: said before a replica says that it is.
+Result<void> ReplicatedMirror::note_local(bool whole) const {
+  return local_state_.write({header_->id, epoch_.value, whole});
 }
 
 /// The same by what the pools hold that can be read, up to the first byte that tells.
 Result<void> ReplicatedMirror::check_local_before(const Contents& contents) const {
+  if (is_local_older()) return local_is_older();  // there is one that writes
   if (!is_local_lost()) return {};
   std::vector<std::byte> piece(kLandingBytes);
   for (const auto& pool : contents) {

@@ -104,12 +104,9 @@ void ReplicatedMirror::adopt(std::size_t index, Result<std::unique_ptr<Connectio
   if (start.header && *start.header != *header_) {
     return refuse(replica, {ErrorCode::InvalidArgument, "its pool holds another mirror now"});
   }
-  if (!start.header) {
-    if (auto claimed = replica.connection->claim(*header_); !claimed) {
-      return lose(replica, claimed.error());
-    }
-  }
-  const bool as_left = start.header && start.state && replica.on_medium &&
+  const bool blank = !start.header;
+  if (blank && !claim(replica)) return;
+  const bool as_left = !blank && start.state && replica.on_medium &&
                        *start.state == *replica.on_medium &&
                        replica.uuid == replica.connection->pool_uuid();
   replica.uuid = replica.connection->pool_uuid();
@@ -117,10 +114,19 @@ void ReplicatedMirror::adopt(std::size_t index, Result<std::unique_ptr<Connectio
   replica.compared = replica.knows_dirty ? bytes_ : 0;
   replica.key = {random_secret(), random_secret()};
   replica.state = replica.knows_dirty ? MirrorReplicaState::Waiting : MirrorReplicaState::Comparing;
-  replica.on_medium = start.header ? start.state : ReplicaState{};
+  if (!blank) replica.on_medium = start.state;
   replica.not_deep.reset();
   replica.backoff.reset();
   ++replica.returned;
+}
+
+/// Says in a blank pool whose it is, and before that what is known: else it would be heard as a
+/// replica by whom nothing newer was ever known. False: it is lost.
+bool ReplicatedMirror::claim(Replica& replica) {
+  if (!write_state(replica, false)) return false;
+  const auto claimed = replica.connection->claim(*header_);
+  if (!claimed.ok()) lose(replica, claimed.error());
+  return claimed.ok();
 }
 
 /// A pool that can not be used. It is looked at again: somebody may put that right.
@@ -191,6 +197,7 @@ void ReplicatedMirror::note_digests(Replica& replica, const Flight& flight) {
 /// One at a time: while it is copied to, a replica is of no use to anybody, and until this writer
 /// has a generation of its own the others may be all that there is.
 bool ReplicatedMirror::begin_copying(Replica& replica) {
+  if (!may_copy_) return false;
   if (replica.dirty.empty()) {
     finish(replica);
     return true;
@@ -198,7 +205,7 @@ bool ReplicatedMirror::begin_copying(Replica& replica) {
   const bool other = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& each) {
     return each.state == MirrorReplicaState::Copying;
   });
-  if (!may_copy_ || other) return false;
+  if (other) return false;
   if (!write_state(replica, false)) return true;
   replica.state = MirrorReplicaState::Copying;
   replica.live = true;
@@ -275,6 +282,8 @@ bool ReplicatedMirror::write_state(Replica& replica, bool complete, bool closed)
   state.known = established_ ? generation() : found_;
   state.complete = complete;
   state.closed = closed;
+  const bool ours = (complete || established_) && !options_.only_copies;
+  state.written_in = ours ? epoch_.value : written_in_;
   if (!complete) state.generation = {};
   if (!take_all_answers(replica)) return false;
   if (auto written = replica.connection->write_state(state); !written) {

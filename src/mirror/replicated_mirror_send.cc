@@ -21,6 +21,9 @@ Error no_room() { return {ErrorCode::QueueFull, "replicas take nothing more for 
 }  // namespace
 
 Result<std::size_t> ReplicatedMirror::check(std::span<const MirrorEpoch> epochs) const {
+  if (options_.only_copies) {
+    return Error{ErrorCode::InvalidArgument, "this mirror was opened only to copy (only_copies)"};
+  }
   if (epochs.empty()) return Error{ErrorCode::InvalidArgument, "an update without an epoch"};
   std::size_t ranges = 0;
   std::size_t staged = 0;

@@ -7,6 +7,7 @@
 
 #include "core/json.h"
 #include "core/random.h"
+#include "mirror/local_state.h"
 #include "tests/cli/cluster.h"
 
 namespace perdure::cli {
@@ -186,6 +187,79 @@ TEST_F(MirrorCommand, RestoreBringsTheLostFileBackByteForByte) {
   EXPECT_TRUE(contains(few.err, "[quorum-lost]")) << few.err;
   EXPECT_NE(::access(local_.c_str(), F_OK), 0) << "no part is half made";
   EXPECT_NE(::access((local_ + ".restoring").c_str(), F_OK), 0);
+}
+
+// The copying of a replica over the file was cut off. Expect: nobody takes that for what counts,
+// until it is copied again.
+TEST_F(MirrorCommand, AFileThatIsHalfCopiedDoesNotCount) {
+  create();
+  const std::string whole = read_file(local_);
+  const mirror::LocalStateFile state(local_);
+  const auto set_half = [&] {
+    auto now = state.read();
+    ASSERT_TRUE(now.ok() && *now);
+    EXPECT_TRUE((*now)->whole);
+    (*now)->whole = false;
+    ASSERT_TRUE(state.write(**now).ok());
+  };
+  set_half();
+  write_file(local_, noise(3, kBytes / 2) + whole.substr(kBytes / 2));
+  EXPECT_EQ(open().code(), ErrorCode::InvalidArgument);
+  const Outcome refused = run(command("resync", {"--local", local_}));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err, "is not whole")) << refused.err;
+  EXPECT_EQ(run(verify()).status, 0);
+  EXPECT_EQ(run(command("restore", {"--local", local_, "--overwrite"})).status, 0);
+  EXPECT_EQ(read_file(local_), whole);
+  EXPECT_NE(::access((local_ + ".restoring.mirror").c_str(), F_OK), 0);
+  EXPECT_TRUE(open().ok());
+
+  set_half();
+  ASSERT_EQ(::unlink(local_.c_str()), 0);
+  {
+    auto memory = MirrorMemory::create_file(local_, kBytes);
+    ASSERT_TRUE(memory.ok()) << memory.error().message;
+    EXPECT_NE(::access(state.path().c_str(), F_OK), 0) << "it was of an earlier file";
+    auto replicas = options();
+    replicas.start = MirrorStart::Replicas;
+    ASSERT_TRUE(Mirror::open(std::move(*memory), replicas).ok());
+  }
+  EXPECT_EQ(read_file(local_), whole);
+  EXPECT_TRUE(state.check_whole().ok());
+}
+
+// The program went on elsewhere with a restored file, and then somebody starts it here again.
+// Expect: what was acknowledged there is not lost; a copy that holds the same is as good.
+TEST_F(MirrorCommand, AFileOfBeforeAFailoverDoesNotCount) {
+  create();
+  const std::string before = read_file(local_);
+  const std::string elsewhere = place_.file("elsewhere");
+  ASSERT_EQ(run(command("restore", {"--local", elsewhere})).status, 0);
+  EXPECT_TRUE(open().ok()) << "it holds the same";
+  const auto there = [&] {
+    auto memory = MirrorMemory::file(elsewhere);
+    EXPECT_TRUE(memory.ok()) << memory.error().message;
+    return Mirror::open(std::move(*memory), options());
+  };
+  {
+    auto mirror = there();
+    ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+    store(*mirror, 5 * kPage, noise(9, kPage));
+  }
+  const auto older = open();
+  EXPECT_EQ(older.code(), ErrorCode::InvalidArgument);
+  const Outcome refused = run(command("resync", {"--local", local_}));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err, "another memory has been this mirror's since")) << refused.err;
+  EXPECT_EQ(read_file(local_), before);
+  {
+    auto mirror = there();
+    ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+  }
+  // The operator decides that it counts all the same.
+  ASSERT_TRUE(mirror::LocalStateFile(local_).remove().ok());
+  EXPECT_TRUE(open().ok());
+  EXPECT_EQ(there().code(), ErrorCode::InvalidArgument);
 }
 
 TEST_F(MirrorCommand, AWriterIsLeftAloneUnlessItIsTakenOver) {

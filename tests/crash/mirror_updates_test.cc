@@ -10,32 +10,35 @@
 
 #include "core/bytes.h"
 #include "core/random.h"
+#include "core/text_file.h"
 #include "mirror/replicated_mirror.h"
 #include "pmem/crashable_region.h"
 #include "pmem/pool_format.h"
+#include "testing/temporary_directory.h"
 #include "testing/world_server.h"
 
 namespace perdure::mirror {
 namespace {
 
-constexpr std::uint64_t kBytes = 64 * 1024;
+constexpr std::uint64_t kBytes = 160 * 1024;
 constexpr std::chrono::seconds kPatience{10};
 
 class MirrorUpdates : public testing::Test {
  protected:
-  explicit MirrorUpdates(Transport transport = Transport::Tcp) {
+  explicit MirrorUpdates(Transport transport = Transport::Tcp,
+                         const std::vector<std::string>& names = {"one", "two"}) {
     ServerProfile profile;
     profile.domain = PersistenceDomain::Dmp;
     profile.transport = transport;
     profile.ddio = Ddio::Off;
     profile.write_order = WriteOrder::Ordered;
-    for (const char* name : {"one", "two"}) {
+    for (const std::string& name : names) {
       servers_.push_back(*test::WorldServer::start(world_, name, profile, {"deep", 256 * 1024}));
     }
     client_ = &world_.add_machine("client", profile);
     MirrorOptions options;
     options.pool = "deep";
-    options.quorum = 1;
+    options.quorum = names.size() - 1;
     options.measure_costs = false;
     options.spin = std::chrono::microseconds(0);
     options.reconnect = std::chrono::milliseconds(1);
@@ -122,6 +125,195 @@ TEST_F(MirrorOfWrites, AWordIsStoredByTheRespondersProcessor) {
   ASSERT_TRUE(servers_[1]->start_again().ok());
   come_in_sync();
   for (const auto& server : servers_) EXPECT_EQ(durable_word(*server), 42U);
+}
+
+/// Opened again and again, by memories that each have their file.
+class MirrorMemories : public MirrorUpdates {
+ protected:
+  explicit MirrorMemories(const std::vector<std::string>& names = {"one", "two"})
+      : MirrorUpdates(Transport::Tcp, names) {
+    std::ranges::fill(local_->bytes(), std::byte{7});
+    EXPECT_TRUE(mirror_->wait(*mirror_->flush({0, kBytes}), kPatience).ok());
+    EXPECT_TRUE(mirror_->close(kPatience).ok());
+    mirror_.reset();
+  }
+  Result<std::unique_ptr<ReplicatedMirror>> open(MirrorStart start, pmem::Region& memory,
+                                                 const LocalStateFile& state) {
+    MirrorOptions options;
+    options.pool = "deep";
+    options.start = start;
+    options.measure_costs = false;
+    options.take_over = true;
+    options.only_copies = only_copies_;
+    options.spin = std::chrono::microseconds(0);
+    options.peer_timeout = std::chrono::milliseconds(200);
+    std::vector<std::shared_ptr<client::Peer>> peers;
+    for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+    return ReplicatedMirror::open(memory, std::move(peers), options, world_.clock(), state);
+  }
+
+  /// Opens and closes it.
+  Result<void> reopen(MirrorStart start, pmem::Region& memory, const LocalStateFile& state) {
+    auto opened = open(start, memory, state);
+    return opened.ok() ? (*opened)->close(kPatience) : opened.error();
+  }
+
+  bool only_copies_ = false;
+  const test::TestDirectory place_;
+  const LocalStateFile state_{place_.file("tree")};
+};
+
+// The power of the replica that is copied over the local memory fails on the way, wherever that is.
+// Expect: memory of which a part was copied is not taken for what counts, until all of it was.
+TEST_F(MirrorMemories, MemoryThatIsHalfCopiedDoesNotCount) {
+  const std::vector<std::byte> there(local_->bytes().begin(), local_->bytes().end());
+  std::uint64_t half = 0;
+  bool restored = false;
+  for (std::uint64_t events = 1; !restored && events < 4000; events += 7) {
+    std::ranges::fill(local_->bytes(), std::byte{0xee});
+    world_.cut_after(servers_[0]->machine(), events);
+    restored = open(MirrorStart::Replicas, *local_, state_).ok();
+    world_.cancel_cut();
+    const bool changed = std::ranges::any_of(
+        local_->bytes(), [](std::byte each) { return each != std::byte{0xee}; });
+    servers_[0]->lose_power();
+    ASSERT_TRUE(servers_[0]->start_again().ok());
+    if (restored || !changed) continue;
+    ++half;
+    EXPECT_EQ(open(MirrorStart::Local, *local_, state_).code(), ErrorCode::InvalidArgument)
+        << events;
+  }
+  EXPECT_TRUE(restored);
+  EXPECT_GT(half, 0U);
+  EXPECT_TRUE(std::ranges::equal(local_->bytes(), there));
+  const auto opened = open(MirrorStart::Local, *local_, state_);
+  EXPECT_TRUE(opened.ok()) << opened.error().message;
+}
+
+// The program goes on elsewhere with what the replicas have, then somebody starts it here again.
+// Expect: that is refused once the two differ, and while the other one writes, who is not fenced.
+TEST_F(MirrorMemories, MemoryOfBeforeAFailoverDoesNotCount) {
+  ASSERT_TRUE(reopen(MirrorStart::Local, *local_, state_).ok());
+  const LocalStateFile state_elsewhere(place_.file("elsewhere"));
+  const auto elsewhere = *pmem::CrashableRegion::open({kBytes, PersistenceDomain::Dmp});
+  ASSERT_TRUE(reopen(MirrorStart::Replicas, *elsewhere, state_elsewhere).ok());
+  const auto same = reopen(MirrorStart::Local, *local_, state_);
+  ASSERT_TRUE(same.ok()) << "they hold the same: " << same.error().message;
+  {
+    auto other = open(MirrorStart::Local, *elsewhere, state_elsewhere);
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    const auto refused = reopen(MirrorStart::Local, *local_, state_);
+    EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument);
+    elsewhere->bytes()[100] = std::byte{8};
+    const auto ticket = (*other)->flush({100, 1});
+    ASSERT_TRUE(ticket.ok() && (*other)->wait(*ticket, kPatience).ok()) << "it was fenced";
+    ASSERT_TRUE((*other)->close(kPatience).ok());
+  }
+  const auto refused = reopen(MirrorStart::Local, *local_, state_);
+  ASSERT_EQ(refused.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(refused.error().message.find("another memory"), std::string::npos)
+      << refused.error().message;
+  EXPECT_TRUE(reopen(MirrorStart::Local, *elsewhere, state_elsewhere).ok());
+  ASSERT_TRUE(state_.remove().ok());
+  EXPECT_TRUE(reopen(MirrorStart::Local, *local_, state_).ok()) << "its operator has decided";
+  EXPECT_EQ(reopen(MirrorStart::Local, *elsewhere, state_elsewhere).code(),
+            ErrorCode::InvalidArgument);
+}
+
+// What copies only, as the commands do. Expect: the file that was there counts as before, also
+// where it holds something that nobody persisted; and no update is begun.
+TEST_F(MirrorMemories, WhoOnlyCopiesMakesNoMemoryOlder) {
+  ASSERT_TRUE(reopen(MirrorStart::Local, *local_, state_).ok());
+  local_->bytes()[200] = std::byte{1};  // and not persisted
+  const LocalStateFile state_elsewhere(place_.file("elsewhere"));
+  const auto elsewhere = *pmem::CrashableRegion::open({kBytes, PersistenceDomain::Dmp});
+  only_copies_ = true;
+  {
+    const auto copies = open(MirrorStart::Replicas, *elsewhere, state_elsewhere);
+    ASSERT_TRUE(copies.ok()) << copies.error().message;
+    EXPECT_EQ((*copies)->flush({100, 8}).code(), ErrorCode::InvalidArgument);
+    ASSERT_TRUE((*copies)->close(kPatience).ok());
+  }
+  only_copies_ = false;
+  const auto same = reopen(MirrorStart::Local, *local_, state_);
+  EXPECT_TRUE(same.ok()) << same.error().message;
+  EXPECT_EQ(reopen(MirrorStart::Local, *elsewhere, state_elsewhere).code(),
+            ErrorCode::InvalidArgument);
+}
+
+// What has the name of what is kept, and what can not be kept.
+// Expect: nothing of others is written over, and the writer that is there is not fenced.
+TEST_F(MirrorMemories, WhoCanKeepNothingFencesNobody) {
+  auto writer = open(MirrorStart::Local, *local_, state_);
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  const auto still_writes = [&] {
+    const auto ticket = (*writer)->flush({100, 1});
+    return ticket.ok() && (*writer)->wait(*ticket, kPatience).ok();
+  };
+  const auto other = *pmem::CrashableRegion::open({kBytes, PersistenceDomain::Dmp});
+  const LocalStateFile precious(place_.file("precious"));
+  ASSERT_TRUE(write_file(precious.path(), "my own").ok());
+  EXPECT_EQ(open(MirrorStart::Replicas, *other, precious).code(), ErrorCode::AlreadyExists);
+  EXPECT_EQ(read_text(precious.path()), "my own");
+  EXPECT_FALSE(precious.remove().ok());
+  EXPECT_TRUE(still_writes());
+  const LocalStateFile nowhere(place_.file("no-such-directory/tree"));
+  EXPECT_FALSE(open(MirrorStart::Replicas, *other, nowhere).ok());
+  EXPECT_TRUE(still_writes());
+}
+
+class MirrorOfThree : public MirrorMemories {
+ protected:
+  MirrorOfThree() : MirrorMemories({"one", "two", "three"}) {}
+};
+
+// The third replica misses an update, and the first one's medium is replaced by a blank pool in
+// which an opening that was refused made a beginning. Expect: the first one does not stand in for
+// the second, who has the update: without that nobody takes the third one for the newest.
+TEST_F(MirrorOfThree, AReplicaThatWasBlankTellsOfWhatIsMissing) {
+  const LocalStateFile older(place_.file("older"));
+  const auto memory = *pmem::CrashableRegion::open({kBytes, PersistenceDomain::Dmp});
+  ASSERT_TRUE(reopen(MirrorStart::Replicas, *memory, older).ok());
+  servers_[2]->lose_power();
+  {
+    auto writer = open(MirrorStart::Local, *local_, state_);
+    ASSERT_TRUE(writer.ok()) << writer.error().message;
+    local_->bytes()[100] = std::byte{8};
+    const auto ticket = (*writer)->flush({100, 1});
+    ASSERT_TRUE(ticket.ok() && (*writer)->wait(*ticket, kPatience).ok());
+    ASSERT_TRUE((*writer)->close(kPatience).ok());
+  }
+  ASSERT_TRUE(servers_[2]->start_again().ok());
+  servers_[0]->lose_power();
+  ASSERT_TRUE(servers_[0]->start_with({}).ok());
+  EXPECT_EQ(open(MirrorStart::Local, *memory, older).code(), ErrorCode::InvalidArgument);
+  servers_[1]->lose_power();
+  const auto elsewhere = *pmem::CrashableRegion::open({kBytes, PersistenceDomain::Dmp});
+  EXPECT_EQ(reopen(MirrorStart::Replicas, *elsewhere, LocalStateFile()).code(),
+            ErrorCode::QuorumLost);
+  EXPECT_EQ(reopen(MirrorStart::Local, *memory, older).code(), ErrorCode::InvalidArgument);
+  ASSERT_TRUE(servers_[1]->start_again().ok());
+  const auto whole = reopen(MirrorStart::Replicas, *elsewhere, LocalStateFile());
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(elsewhere->bytes()[100], std::byte{8});
+}
+
+TEST_F(MirrorMemories, WhatIsKeptOfAFileIsUnderstoodWholeOrNotAtAll) {
+  EXPECT_EQ(state_.read().value(), std::nullopt);
+  const LocalState written{0x0123456789abcdefU, 7, true};
+  ASSERT_TRUE(state_.write(written).ok());
+  EXPECT_EQ(state_.read().value(), written);
+  const std::string text = read_text(state_.path());
+  for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
+    ASSERT_TRUE(write_file(state_.path(), text.substr(0, bytes)).ok());
+    EXPECT_EQ(state_.read().code(), ErrorCode::Corrupt) << bytes;
+  }
+  for (const std::string& wrong : {"x" + text, text + "\n"}) {
+    ASSERT_TRUE(write_file(state_.path(), wrong).ok());
+    EXPECT_EQ(open(MirrorStart::Local, *local_, state_).code(), ErrorCode::Corrupt);
+  }
+  EXPECT_TRUE(open(MirrorStart::Replicas, *local_, state_).ok());
+  EXPECT_TRUE(state_.check_whole().ok());
 }
 
 TEST_F(MirrorUpdates, ShortRangesThatAreFlushedGoTogether) {
