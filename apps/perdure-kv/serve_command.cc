@@ -68,6 +68,9 @@ void describe_serve(const app::Command& command, ServeArguments& to) {
       .capture_default();
   command.add_flag("--allow-remote", to.server.allow_remote,
                    "listen elsewhere than on loopback, too: nobody is authenticated");
+  command.add_flag("--refuse-failed", to.server.refuse_failed,
+                   "a change in which the server ended, or failed, each time is refused, and those "
+                   "behind it go on; with --acknowledge applied nothing is lost so");
   command.add_option("--port-file", to.port_file,
                      "write the addresses there once everything runs, \"name address\" a line");
   command.add_option("--log-level", to.log_level, "debug, info, warning or error")

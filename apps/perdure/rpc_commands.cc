@@ -1,6 +1,8 @@
 // `perdure rpc`: what stands in the pool of a durable RPC server that does not run, and what
 // becomes of calls that were set aside. No call is executed here: handlers are in the server's
-// program.
+// program. Of one that runs: rpc_status.cc.
+#include "rpc_commands.h"
+
 #include "commands.h"
 #include "control/json_fields.h"
 #include "core/counted.h"
@@ -29,6 +31,7 @@ struct RpcCommand {
   std::optional<PersistenceDomain> declared;
   std::string client;
   std::uint64_t sequence = 0;
+  std::size_t threads = 1;
   Format format = Format::Text;
 };
 
@@ -145,33 +148,44 @@ ExitStatus run_inspect(const RpcCommand& command) {
   return ExitStatus::Ok;
 }
 
-ordered_json order_json(const std::string& file, const PoolFound& pool, bool drained) {
-  ordered_json json = pool_json(file, pool);
+ordered_json order_json(const RpcCommand& command, const PoolFound& pool, bool drained) {
+  ordered_json json = pool_json(command.pool, pool);
   json["drained"] = drained;
+  json["handler_threads"] = command.threads;
   json["order"] = ordered_json::array();
-  for (const CallFound& each : calls_in_order(pool)) {
-    json["order"].push_back({{"client", each.client->of.name},
-                             {"sequence", each.entry.sequence},
-                             {"operator", each.entry.operation},
-                             {"state", each.state}});
+  for (const CallFound& each : calls_in_order(pool, command.threads)) {
+    ordered_json call{{"client", each.client->of.name},
+                      {"sequence", each.entry.sequence},
+                      {"operator", each.entry.operation},
+                      {"order_key", control::hexadecimal(each.entry.order_key)},
+                      {"state", each.state}};
+    if (each.turn != 0) call["turn"] = each.turn;
+    json["order"].push_back(std::move(call));
   }
   return json;
 }
 
-std::string order_text(const std::string& file, const PoolFound& pool, bool drained) {
-  if (drained) return fmt::format("{}: drained: every durable call is applied\n", file);
+std::string order_text(const RpcCommand& command, const PoolFound& pool, bool drained) {
+  if (drained) return fmt::format("{}: drained: every durable call is applied\n", command.pool);
   const std::size_t waiting = calls_waiting(pool);
-  std::string text =
-      fmt::format("{}: not drained: {} not applied\n", file, counted(waiting, "durable call"));
+  std::string text = fmt::format("{}: not drained: {} not applied\n", command.pool,
+                                 counted(waiting, "durable call"));
   if (waiting == 0) return text;
-  text += fmt::format("\n  {:<24}{:>12}{:>12}  state\n", "client", "sequence", "operator");
-  for (const CallFound& each : calls_in_order(pool)) {
-    text += fmt::format("  {:<24}{:>12}{:>12}  {}\n", each.client->of.name, each.entry.sequence,
-                        each.entry.operation, each.state);
+  text += fmt::format("\n  {:>6}  {:<24}{:>12}{:>12}{:>22}  state\n", "turn", "client", "sequence",
+                      "operator", "order key");
+  for (const CallFound& each : calls_in_order(pool, command.threads)) {
+    text +=
+        fmt::format("  {:>6}  {:<24}{:>12}{:>12}{:>22}  {}\n",
+                    each.turn == 0 ? "-" : std::to_string(each.turn), each.client->of.name,
+                    each.entry.sequence, each.entry.operation, each.entry.order_key, each.state);
   }
-  return text +
-         "\nThe server's program executes them when it opens the pool: RpcServer::open, or "
-         "RpcServer::replay, which serves nobody.\n";
+  return text + fmt::format(
+                    "\nSo with {}{}, unless a call fails, has no handler, or fills its "
+                    "transaction.\nThe server's program executes them when it opens the "
+                    "pool: RpcServer::open, or RpcServer::replay, which serves nobody.\n",
+                    counted(command.threads, "handler thread"),
+                    command.threads == 1 ? " (--handler-threads if it has more)"
+                                         : ": calls of one turn at the same time");
 }
 
 /// `drain` asks whether anything is left, `replay` what.
@@ -182,9 +196,8 @@ ExitStatus run_order(const RpcCommand& command, bool must_be_drained) {
   const bool held = std::any_of(found.clients.begin(), found.clients.end(),
                                 [](const ClientFound& each) { return each.of.held; });
   const bool drained = pool->seen && !held && calls_waiting(found) == 0;
-  print(command.format == Format::Json
-            ? json_text(order_json(command.pool, found, drained), 2) + "\n"
-            : order_text(command.pool, found, drained));
+  print(command.format == Format::Json ? json_text(order_json(command, found, drained), 2) + "\n"
+                                       : order_text(command, found, drained));
   return must_be_drained && !drained ? ExitStatus::Failed : ExitStatus::Ok;
 }
 
@@ -249,6 +262,14 @@ Command add_rpc_subcommand(Command rpc, const std::string& name, const std::stri
   return added;
 }
 
+void add_threads_option(Command command, std::size_t& threads) {
+  command
+      .add_option("--handler-threads", threads,
+                  "Of the server: RpcServerOptions::handler_threads (1)")
+      .range(1, static_cast<std::int64_t>(rpc::kExecutingMax))
+      .option_text("NUMBER");
+}
+
 void add_decision(Command rpc, const std::shared_ptr<RpcCommand>& command, Decision decision) {
   const std::string name = decision == Decision::Retry ? "retry" : "drop";
   const Command added = add_rpc_subcommand(
@@ -271,9 +292,11 @@ void add_decision(Command rpc, const std::shared_ptr<RpcCommand>& command, Decis
 
 void add_rpc_commands(Command app) {
   const Command rpc = app.add_subcommand(
-      "rpc", "What stands in the pool of a durable RPC server that does not run");
+      "rpc", "A durable RPC server: its status, and what stands in its pool when it does not run");
   rpc.require_subcommand();
   const auto command = std::make_shared<RpcCommand>();
+
+  add_rpc_status(rpc);
 
   const Command list =
       add_rpc_subcommand(rpc, "list", "The clients, and how far each is", *command);
@@ -289,11 +312,13 @@ void add_rpc_commands(Command app) {
   const Command drain = add_rpc_subcommand(
       rpc, "drain", "Whether every durable call is applied; exits with 1 if not", *command);
   add_examples(drain, "  perdure rpc drain /var/lib/bank/rpc.pool && rm /var/lib/bank/rpc.pool\n");
+  add_threads_option(drain, command->threads);
   run_with(drain, [command] { return run_order(*command, true); });
 
   const Command replay = add_rpc_subcommand(
       rpc, "replay", "What the next server will execute, in its order; executes nothing", *command);
   add_examples(replay, "  perdure rpc replay /var/lib/bank/rpc.pool\n");
+  add_threads_option(replay, command->threads);
   run_with(replay, [command] { return run_order(*command, false); });
 
   add_decision(rpc, command, Decision::Retry);

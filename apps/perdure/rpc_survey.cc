@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "control/json_fields.h"
 #include "core/try.h"
 #include "output.h"
 #include "rpc/client_store.h"
+#include "rpc/executor.h"
 
 namespace perdure::app {
 namespace {
@@ -30,6 +32,104 @@ std::vector<rpc::Entry> waiting_calls(const rpc::RpcPool& pool, std::size_t plac
   }
   return calls;
 }
+
+/// What rpc::Executor chooses, call for call, where every call is applied when it has its turn.
+class Turns {
+ public:
+  Turns(const PoolFound& pool, std::size_t threads) : threads_(threads) {
+    for (const ClientFound& each : pool.clients) {
+      if (!each.of.held) lines_.push_back({calls_of(pool, each)});
+    }
+  }
+
+  std::vector<CallFound> take_all() {
+    // What was begun when the last server ended, and all before it, goes alone.
+    std::size_t suspects = 0;
+    for (const Line& line : lines_) suspects += begun_in(line);
+    while (suspects != 0) {
+      const std::size_t line = first_waiting();
+      if (line == lines_.size()) return std::move(order_);
+      suspects -= lines_[line].front().state == "begun" ? 1 : 0;
+      take({line});
+      next_ = line + 1;
+    }
+    while (wave()) continue;
+    return std::move(order_);
+  }
+
+ private:
+  struct Line {
+    std::vector<CallFound> calls;
+    std::size_t taken = 0;
+    bool empty() const { return taken == calls.size(); }
+    const CallFound& front() const { return calls[taken]; }
+  };
+
+  static std::size_t begun_in(const Line& line) {
+    const auto begun = [](const CallFound& each) { return each.state == "begun"; };
+    return static_cast<std::size_t>(std::count_if(line.calls.begin(), line.calls.end(), begun));
+  }
+
+  std::size_t first_waiting() const {
+    for (std::size_t step = 0; step < lines_.size(); ++step) {
+      const std::size_t line = (next_ + step) % lines_.size();
+      if (!lines_[line].empty()) return line;
+    }
+    return lines_.size();
+  }
+
+  /// As Executor::may_go_beside.
+  bool goes_beside(const CallFound& call, const std::vector<std::size_t>& lanes) const {
+    const bool ordinary = call.entry.order_key != 0 && call.state != "failed" &&
+                          call.entry.operation != kRpcCancelled;
+    return ordinary && std::none_of(lanes.begin(), lanes.end(), [&](std::size_t lane) {
+             return lines_[lane].front().entry.order_key == call.entry.order_key;
+           });
+  }
+
+  /// As Executor::execute_wave. False: nothing waits any more.
+  bool wave() {
+    const std::size_t lanes_max =
+        std::min(threads_, rpc::kCallsPerTransaction - taken_ % rpc::kCallsPerTransaction);
+    std::vector<std::size_t> lanes;
+    std::optional<std::size_t> left_out;  // the first that has no part in it
+    for (std::size_t step = 0; step < lines_.size(); ++step) {
+      const std::size_t line = (next_ + step) % lines_.size();
+      if (lines_[line].empty()) continue;
+      const bool full = lanes.size() == lanes_max;
+      const CallFound& call = lines_[line].front();
+      if (!full && threads_ > 1 && goes_beside(call, lanes)) {
+        lanes.push_back(line);
+        continue;
+      }
+      if (!left_out) left_out = line;
+      const bool waits_for_its_key = call.entry.order_key != 0 && !lanes.empty();
+      if (full || !waits_for_its_key) break;
+    }
+    if (lanes.empty() && !left_out) return false;
+    const bool alone = lanes.empty();
+    if (alone) lanes.push_back(*left_out);
+    take(lanes);
+    next_ = !alone && left_out ? *left_out : lanes.back() + 1;
+    return true;
+  }
+
+  void take(const std::vector<std::size_t>& lanes) {
+    ++turn_;
+    for (const std::size_t lane : lanes) {
+      order_.push_back(std::move(lines_[lane].calls[lines_[lane].taken++]));
+      order_.back().turn = turn_;
+    }
+    taken_ += lanes.size();
+  }
+
+  const std::size_t threads_;
+  std::vector<Line> lines_;  // in the order of their places
+  std::size_t next_ = 0;
+  std::size_t turn_ = 0;
+  std::size_t taken_ = 0;
+  std::vector<CallFound> order_;
+};
 
 }  // namespace
 
@@ -93,28 +193,14 @@ std::vector<CallFound> calls_of(const PoolFound& pool, const ClientFound& client
   return calls;
 }
 
-std::vector<CallFound> calls_in_order(const PoolFound& pool) {
-  std::vector<std::vector<CallFound>> left;
-  std::vector<CallFound> order;
-  std::vector<CallFound> held;
+std::vector<CallFound> calls_in_order(const PoolFound& pool, std::size_t threads) {
+  Turns turns(pool, threads);
+  std::vector<CallFound> order = turns.take_all();
   for (const ClientFound& each : pool.clients) {
-    std::vector<CallFound> calls = calls_of(pool, each);
-    if (each.of.held) {
-      std::move(calls.begin(), calls.end(), std::back_inserter(held));
-    } else {
-      left.push_back(std::move(calls));
-    }
+    if (!each.of.held) continue;
+    std::vector<CallFound> held = calls_of(pool, each);
+    std::move(held.begin(), held.end(), std::back_inserter(order));
   }
-  bool found = true;
-  for (std::size_t round = 0; found; ++round) {
-    found = false;
-    for (std::vector<CallFound>& calls : left) {
-      if (round >= calls.size()) continue;
-      order.push_back(std::move(calls[round]));
-      found = true;
-    }
-  }
-  std::move(held.begin(), held.end(), std::back_inserter(order));
   return order;
 }
 

@@ -53,12 +53,15 @@ struct CallFound {
   const ClientFound* client = nullptr;
   rpc::Entry entry;
   std::string state;  // docs/rpc.schema.json lists them
+  /// From 1, of calls_in_order: those of one turn are executed at the same time. 0: not executed.
+  std::size_t turn = 0;
 };
 /// Of one client, in the order of its calls.
 std::vector<CallFound> calls_of(const PoolFound& pool, const ClientFound& client);
-/// Of all, in the order in which the next server will execute them: one of each client in turn.
-/// Those that it will not, since one is set aside, come last.
-std::vector<CallFound> calls_in_order(const PoolFound& pool);
+/// Of all, in the order in which the next server will execute them with so many handler threads, if
+/// it has a handler for each, none fails, and none fills a transaction: with one thread one of each
+/// client in turn. Those that it will not, since one is set aside, come last.
+std::vector<CallFound> calls_in_order(const PoolFound& pool, std::size_t threads);
 
 nlohmann::ordered_json client_json(const ClientFound& client);
 nlohmann::ordered_json pool_json(const std::string& file, const PoolFound& pool);

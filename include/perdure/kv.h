@@ -48,6 +48,11 @@ struct KvServerOptions {
   RnicOptions rnic;
   bool allow_remote = false;
   std::chrono::microseconds spin{50};  // see RpcServerOptions
+  /// A change of which the handler failed, or in which the server ended, each time is refused with
+  /// SystemError, and its client's later changes go on; else they and all its reads wait for an
+  /// operator. So for clients that carry the changes of many users, and wait for Applied: what was
+  /// acknowledged as Durable only may be refused then, with nobody left who hears it.
+  bool refuse_failed = false;
 };
 
 /// Threads: any. Processes: a child made by fork() must not use it.

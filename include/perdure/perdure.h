@@ -777,6 +777,7 @@ typedef struct perdure_rpc_server_status {
   bool failed; /* the medium refused: nothing is executed any more */
   char failure[511];
   uint64_t cancelled;
+  uint64_t refused_failed;
 } perdure_rpc_server_status;
 
 /* One client of a server. `size` and texts as in perdure_pool_description. */
@@ -792,6 +793,17 @@ typedef struct perdure_rpc_client_place {
   char name[65];
   uint8_t reserved[2]; /* 0 */
 } perdure_rpc_client_place;
+
+/* A call, or a query, that is in its handler. `size` and texts as in perdure_pool_description. */
+typedef struct perdure_rpc_executing {
+  size_t size;
+  uint64_t client_id;
+  uint64_t sequence;  /* 0: a query, which has none */
+  uint64_t lasted_ns; /* so far */
+  uint32_t operation;
+  char name[65];       /* of its client */
+  uint8_t reserved[3]; /* 0 */
+} perdure_rpc_executing;
 
 /* *server is set on success only. See RpcServer::open. Threads of the server call the handlers. */
 perdure_code perdure_rpc_server_open(const perdure_rpc_server_options* options,
@@ -809,6 +821,10 @@ perdure_code perdure_rpc_server_get_status(const perdure_rpc_server* server,
 perdure_code perdure_rpc_server_get_clients(const perdure_rpc_server* server,
                                             perdure_rpc_client_place* clients, size_t count,
                                             size_t* there);
+/* The same of what is in its handler now. */
+perdure_code perdure_rpc_server_get_executing(const perdure_rpc_server* server,
+                                              perdure_rpc_executing* executing, size_t count,
+                                              size_t* there);
 /* An operator's decision about a call that is set aside: see RpcServer::retry and drop. */
 perdure_code perdure_rpc_server_retry(perdure_rpc_server* server, const char* client,
                                       uint64_t sequence);

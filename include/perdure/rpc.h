@@ -106,7 +106,7 @@ class RpcTransaction : public RpcData {
 using RpcHandler = std::function<Result<std::size_t>(const RpcCall& call, RpcTransaction& data,
                                                      std::span<std::byte> reply)>;
 /// Answers a query, of the effects of whole calls. Threads: any, one at a time, and no call's
-/// effects appear meanwhile: it should be short. It must not ask for RpcServer::status.
+/// effects appear meanwhile: it should be short.
 using RpcQueryHandler = std::function<Result<std::size_t>(
     std::span<const std::byte> payload, const RpcData& data, std::span<std::byte> reply)>;
 
@@ -181,18 +181,29 @@ struct RpcClientPlace {
   bool held = false;            // call `applied` + 1 is set aside: it is retried or dropped
 };
 
+/// A call, or a query, that is in its handler.
+struct RpcExecuting {
+  std::string client;  // its name
+  std::uint64_t client_id = 0;
+  std::uint64_t sequence = 0;  // 0: a query, which has none
+  std::uint32_t operation = 0;
+  std::chrono::nanoseconds lasted{0};  // so far
+};
+
 struct RpcServerStatus {
-  std::uint64_t applied = 0;       // calls since it was opened, refused ones among them
-  std::uint64_t refused = 0;       // by their handlers
-  std::uint64_t unknown = 0;       // for operators without a handler
-  std::uint64_t set_aside = 0;     // since it was opened
-  std::uint64_t dropped = 0;       // since it was opened
-  std::uint64_t cancelled = 0;     // by their clients
-  std::uint64_t transactions = 0;  // each took one flush
+  std::uint64_t applied = 0;         // calls since it was opened, refused ones among them
+  std::uint64_t refused = 0;         // by their handlers
+  std::uint64_t unknown = 0;         // for operators without a handler
+  std::uint64_t set_aside = 0;       // since it was opened
+  std::uint64_t dropped = 0;         // by operators, since it was opened
+  std::uint64_t refused_failed = 0;  // at once: RpcServerOptions::refuse_failed
+  std::uint64_t cancelled = 0;       // by their clients
+  std::uint64_t transactions = 0;    // each took one flush
   std::uint64_t queries = 0;
   std::uint64_t expired = 0;     // clients
   std::optional<Error> failure;  // the medium refused: nothing is executed any more
   std::vector<RpcClientPlace> clients;
+  std::vector<RpcExecuting> executing;  // now: one for each thread that is in a handler; a query
 };
 
 /// A server of calls. Its control plane is that of perdured: its clients are pools there.
@@ -227,8 +238,9 @@ class RpcServer {
   /// and what was called behind it goes on. `perdure rpc` does the same where no server runs.
   /// Durability: on success the decision outlives any crash, and a call that is dropped is never
   /// executed. Errors: NotFound (no such client), InvalidArgument (this call is not set aside, or a
-  /// handler of this server asks), Corrupt (of drop: the ring does not hold it any more), NoSpace
-  /// (the medium is full), SystemError.
+  /// handler of this server asks), Busy (the calls and the query that are in their handlers have
+  /// been for longer than a second: the message names them; nothing was decided), Corrupt (of drop:
+  /// the ring does not hold it any more), NoSpace (the medium is full), SystemError.
   Result<void> retry(const std::string& client, std::uint64_t sequence);
   Result<void> drop(const std::string& client, std::uint64_t sequence);
 
@@ -298,7 +310,8 @@ class RpcClient {
  public:
   /// Errors: NoSpace (the server has no place for one more client), InvalidArgument (the name),
   /// Unsupported (nothing in the server's memory is ever durable), Fenced (another process opens
-  /// the name), Busy (its place is being made, or is closed: try again), Disconnected, TimedOut.
+  /// the name), Busy (its place is being made, or is closed, or a handler takes long: try again),
+  /// Disconnected, TimedOut.
   static Result<RpcClient> open(RpcClientOptions options);
 
   RpcClient(RpcClient&&) noexcept;

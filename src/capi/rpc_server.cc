@@ -30,8 +30,9 @@ struct perdure_rpc_data {
 
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_request, generation);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_options, reserved_too);
-PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_status, cancelled);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_status, refused_failed);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_place, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_executing, reserved);
 
 namespace {
 
@@ -154,6 +155,7 @@ perdure_code give_status(const RpcServerStatus& now, perdure_rpc_server_status* 
   told.queries = now.queries;
   told.expired = now.expired;
   told.cancelled = now.cancelled;
+  told.refused_failed = now.refused_failed;
   told.failed = now.failure.has_value();
   if (now.failure) give_text(now.failure->message, told.failure);
   return give_sized(told, status);
@@ -169,6 +171,16 @@ perdure_rpc_client_place place_of(const perdure::RpcClientPlace& client) {
   told.dropped = client.dropped;
   told.held = client.held;
   give_text(client.name, told.name);
+  return told;
+}
+
+perdure_rpc_executing executing_of(const perdure::RpcExecuting& call) {
+  perdure_rpc_executing told{};
+  told.client_id = call.client_id;
+  told.sequence = call.sequence;
+  told.lasted_ns = static_cast<std::uint64_t>(call.lasted.count());
+  told.operation = call.operation;
+  give_text(call.client, told.name);
   return told;
 }
 
@@ -246,6 +258,17 @@ perdure_code perdure_rpc_server_get_clients(const perdure_rpc_server* server,
       return fail("server, clients and there must not be NULL");
     }
     return give_all(server->server.status().clients, clients, count, there, place_of);
+  });
+}
+
+perdure_code perdure_rpc_server_get_executing(const perdure_rpc_server* server,
+                                              perdure_rpc_executing* executing, size_t count,
+                                              size_t* there) {
+  return guarded([&]() -> perdure_code {
+    if (server == nullptr || there == nullptr || (executing == nullptr && count != 0)) {
+      return fail("server, executing and there must not be NULL");
+    }
+    return give_all(server->server.status().executing, executing, count, there, executing_of);
   });
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint32_t kDeposit = 1;
 constexpr std::uint32_t kBroken = 2;
+constexpr std::uint32_t kLook = 3;
 
 struct Seen {
   std::uint64_t sequence = 0;
@@ -55,6 +56,20 @@ perdure_code total_of(const void*, std::size_t, const perdure_rpc_data* data, vo
   return room < 8 ? PERDURE_NO_SPACE : perdure_rpc_data_read(data, 0, reply, 8);
 }
 
+/// What its server was at when the handler asked.
+struct Looked {
+  perdure_rpc_server* server = nullptr;
+  perdure_rpc_executing call{};
+  std::size_t there = 0;
+};
+
+perdure_code look(const perdure_rpc_request*, perdure_rpc_data*, void*, std::size_t, std::size_t*,
+                  void* context) {
+  auto* const looked = static_cast<Looked*>(context);
+  looked->call.size = sizeof looked->call;
+  return perdure_rpc_server_get_executing(looked->server, &looked->call, 1, &looked->there);
+}
+
 class CRpc : public testing::Test {
  protected:
   CRpc() {
@@ -87,8 +102,11 @@ class CRpc : public testing::Test {
   const perdure::test::TestDirectory directory_;
   const std::string pool_ = directory_.file("calls.pool");
   Seen seen_;
-  const std::array<perdure_rpc_operation, 2> operations_ = {
-      {{kDeposit, 0, deposit, total_of, &seen_}, {kBroken, 0, refuse, nullptr, nullptr}}};
+  Looked looked_;
+  const std::array<perdure_rpc_operation, 3> operations_ = {
+      {{kDeposit, 0, deposit, total_of, &seen_},
+       {kBroken, 0, refuse, nullptr, nullptr},
+       {kLook, 0, look, nullptr, &looked_}}};
   perdure_rpc_server_options options_{};
   perdure_rpc_server* server_ = nullptr;
   perdure_rpc_client* client_ = nullptr;
@@ -157,6 +175,24 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_EQ(place.applied, 4u);
   EXPECT_EQ(perdure_rpc_server_retry(server_, "teller", 4), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_server_drop(server_, "nobody", 4), PERDURE_NOT_FOUND);
+}
+
+// The call is in its handler while that looks.
+TEST_F(CRpc, ACallThatIsExecutedIsShown) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  looked_.server = server_;
+  perdure_rpc_handle handle{};
+  ASSERT_EQ(perdure_rpc_client_call(client_, kLook, nullptr, 0, 0, &handle), PERDURE_OK);
+  ASSERT_EQ(perdure_rpc_client_wait(client_, &handle, PERDURE_RPC_APPLIED, 30000), PERDURE_OK);
+  EXPECT_EQ(looked_.there, 1u);
+  EXPECT_STREQ(looked_.call.name, "teller");
+  EXPECT_EQ(looked_.call.client_id, handle.client_id);
+  EXPECT_EQ(looked_.call.sequence, handle.sequence);
+  EXPECT_EQ(looked_.call.operation, kLook);
+  std::size_t there = 1;
+  EXPECT_EQ(perdure_rpc_server_get_executing(server_, nullptr, 0, &there), PERDURE_OK);
+  EXPECT_EQ(there, 0u);  // and not afterwards
 }
 
 // What no server has any time for is cancelled, and its sender can tell that from a handler's word.
@@ -269,6 +305,8 @@ TEST_F(CRpc, WhatIsNotThereIsRefused) {
   EXPECT_STREQ(perdure_rpc_server_address(nullptr), "");
   EXPECT_EQ(perdure_rpc_server_get_status(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_server_get_clients(nullptr, nullptr, 0, &bytes), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_rpc_server_get_executing(nullptr, nullptr, 0, &bytes),
+            PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_server_retry(nullptr, "x", 1), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_server_drop(nullptr, "x", 1), PERDURE_INVALID_ARGUMENT);
   perdure_rpc_client_options options{};

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "core/bytes.h"
@@ -74,6 +75,49 @@ class KvClientTest : public testing::Test {
   KvServerOptions options_;
   std::optional<KvServer> server_;
 };
+
+// A server fails in a change each time. Expect: it waits for an operator in the next servers, and
+// with it all that its client asks; one that refuses such changes goes on behind it.
+TEST_F(KvClientTest, AChangeThatFailsEachTimeWaitsOrIsRefused) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  KvClient client = open("port");
+  set(client, "a", "1", RpcLevel::Applied);
+  server_.reset();
+  KvTicket failed;
+  {
+    RpcServerOptions broken;
+    broken.pool = options_.pool;
+    broken.application = 0x7672656b;  // as the store has it
+    broken.declared = options_.declared;
+    broken.listen = address_;
+    broken.data_listen = "127.0.0.1:0";
+    broken.handlers[static_cast<std::uint32_t>(kv::KvCall::Set)] =
+        [](const RpcCall&, RpcTransaction&, std::span<std::byte>) -> Result<std::size_t> {
+      throw std::runtime_error("broken");
+    };
+    const auto server = RpcServer::open(broken);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    const auto begun = client.begin_set("b", bytes_in("2"));
+    ASSERT_TRUE(begun.ok()) << begun.error().message;
+    failed = *begun;
+    EXPECT_EQ(client.outcome(failed).code(), ErrorCode::Busy);
+  }
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(client.outcome(failed).code(), ErrorCode::Busy);
+  EXPECT_EQ(client.get("a").code(), ErrorCode::Busy);
+  server_.reset();
+  options_.refuse_failed = true;
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(client.outcome(failed).code(), ErrorCode::SystemError);
+  EXPECT_EQ(get(client, "a"), "1");
+  EXPECT_EQ(get(client, "b"), std::nullopt);
+  set(client, "c", "3", RpcLevel::Applied);
+  EXPECT_EQ(get(client, "c"), "3");
+  EXPECT_EQ(server_->status().refused_failed, 1u);
+}
 
 TEST_F(KvClientTest, WhatIsStoredIsThereAlsoInTheNextServer) {
   start();

@@ -53,6 +53,7 @@ Result<KvServer> KvServer::open(const KvServerOptions& options) {
   rpc.rnic = options.rnic;
   rpc.allow_remote = options.allow_remote;
   rpc.spin = options.spin;
+  rpc.refuse_failed = options.refuse_failed;
   PERDURE_TRY(served, RpcServer::open(rpc));
   return KvServer(std::move(served));
 }

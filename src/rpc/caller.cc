@@ -268,6 +268,7 @@ void Caller::post_calls() {
     const auto number = post(posted_ + 1, last);
     if (!number.ok()) {
       if (number.code() == ErrorCode::QueueFull) return;
+      sent_ = std::max(sent_, last);  // some of it may have gone before it failed
       if (session_.up()) session_.mark_down(number.error());
       return;
     }

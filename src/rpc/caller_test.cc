@@ -12,6 +12,7 @@
 #include "pmem/lent_region.h"
 #include "pmem/pool_format.h"
 #include "rpc/rpc_host.h"
+#include "testing/faulty_device.h"
 #include "testing/local_peer.h"
 #include "testing/passing_clock.h"
 
@@ -97,13 +98,14 @@ class CallerTest : public testing::Test {
     });
   }
 
-  Result<std::unique_ptr<Caller>> open(const std::string& name) {
+  Result<std::unique_ptr<Caller>> open(const std::string& name) { return open(name, *client_); }
+  Result<std::unique_ptr<Caller>> open(const std::string& name, fabric::Device& device) {
     RpcClientOptions options;
     options.name = name;
     options.spin = std::chrono::microseconds(0);
     options.reconnect = std::chrono::milliseconds(1);
     options.server_timeout = std::chrono::milliseconds(200);
-    return Caller::open(std::make_unique<test::LocalPeer>("server", host_->service(), *client_),
+    return Caller::open(std::make_unique<test::LocalPeer>("server", host_->service(), device),
                         options, clock_);
   }
   std::unique_ptr<Caller> opened(const std::string& name) {
@@ -226,6 +228,46 @@ TEST_F(CallerTest, ACallThatWasNeverSentMayBeCancelledAndKeepsItsPlace) {
   EXPECT_TRUE(told->cancelled && told->refused == ErrorCode::TimedOut);
 }
 
+// Two calls go when the connection is back, in two pieces of the ring, and the transport says of
+// the first piece that it could not. Expect: of neither call anybody says that it was never sent;
+// each is executed, once.
+TEST_F(CallerTest, CallsWhosePostFailedInTheMidstCanNotBeCancelled) {
+  test::FaultyDevice device(*client_);
+  const auto opened = open("one", device);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Caller& caller = **opened;
+  const auto before = caller.call(kSum, bytes(kCallerRing / 2 - 1024), 0);
+  ASSERT_TRUE(caller.wait(*before, RpcLevel::Applied, std::chrono::seconds(5)).ok());
+  device.fault().away = true;
+  world_.drop_connections(*machine_, *client_);
+  world_.settle();
+  for (int look = 0; look < 100 && caller.status().up; ++look) (void)caller.poll();
+  ASSERT_FALSE(caller.status().up);
+  const auto first = caller.call(kSum, bytes(10'000), 0);
+  const auto second = caller.call(kSum, bytes(10'000), 0);  // at the beginning of the ring
+  ASSERT_TRUE(first.ok() && second.ok());
+  device.fault().from_bytes = 8000;
+  device.fault().away = false;
+  for (int look = 0; look < 1000 && device.fault().times == 0; ++look) {
+    (void)caller.poll();
+    world_.tick(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(device.fault().times, 1);
+  EXPECT_FALSE(caller.status().up);
+  EXPECT_EQ(caller.cancel(*first).code(), ErrorCode::Busy);
+  EXPECT_EQ(caller.cancel(*second).code(), ErrorCode::Busy);
+  device.fault().away = false;
+  for (const RpcHandle& call : {*first, *second}) {
+    const auto reply = caller.reply(call, std::chrono::seconds(60));
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_FALSE(reply->cancelled || reply->refused);
+  }
+  const auto counted = caller.query(kSum, {}, true, std::chrono::seconds(5));
+  ASSERT_TRUE(counted.ok()) << counted.error().message;
+  EXPECT_EQ(load<std::uint64_t>(counted->data()), 3u);
+  EXPECT_EQ(host_->executor().status().cancelled, 0u);
+}
+
 // The server executes nothing. Expect: from the threshold on each call waits, longer and longer,
 // and none of those before; without a threshold only what has no room.
 TEST_F(CallerTest, AClientIsSlowedFromTheThresholdOn) {
@@ -335,6 +377,33 @@ TEST_F(CallerTest, AClientExpiresOnlyWhenItIsGoneAndNothingIsUnapplied) {
   caller = opened("one");  // the name is free, and another client has it
   EXPECT_NE(caller->status().client_id, id);
   EXPECT_EQ(caller->status().earlier_durable, 0u);
+}
+
+// A client that is connected and calls nothing for nearly as long as its lease loses its connection
+// for a moment. Expect: it keeps its place; its lease begins when it has gone.
+TEST_F(CallerTest, ALeaseBeginsWhenTheConnectionEnds) {
+  const auto caller = opened("one");
+  const auto handle = caller->call(kSum, bytes(1), 0);
+  ASSERT_TRUE(caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(5)).ok());
+  world_.tick(std::chrono::seconds(9));
+  host_->expire_clients();
+  world_.drop_connections(*machine_, *client_);
+  world_.settle();
+  world_.tick(std::chrono::seconds(2));
+  host_->expire_clients();
+  EXPECT_EQ(host_->executor().names().size(), 1u);
+  world_.tick(std::chrono::seconds(7));
+  host_->expire_clients();
+  EXPECT_EQ(host_->executor().names().size(), 1u);
+  world_.tick(std::chrono::seconds(2));
+  host_->expire_clients();
+  EXPECT_TRUE(host_->executor().names().empty());
+  // What it has left in its ring is no call of whoever has its place then.
+  (void)opened("two");
+  world_.settle();
+  world_.tick(std::chrono::seconds(11));
+  host_->expire_clients();
+  EXPECT_TRUE(host_->executor().names().empty());
 }
 
 TEST_F(CallerTest, APlaceThatIsClosedIsWaitedFor) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "core/assert.h"
@@ -31,7 +32,9 @@ Executor::Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options)
       running_(pool_->places()),
       reply_(pool_->shape().reply_bytes_max),
       places_(running_),
-      heard_(places_.size(), options_.clock->now()) {
+      heard_(places_.size(), options_.clock->now()),
+      applied_(places_.size()),
+      hints_(places_.size()) {
   if (options_.threads <= 1) return;
   PERDURE_ASSERT(options_.threads <= kExecutingMax);
   for (std::size_t lane = 0; lane < options_.threads; ++lane) {
@@ -43,7 +46,7 @@ Executor::Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options)
 Result<std::unique_ptr<Executor>> Executor::open(std::unique_ptr<RpcPool> pool,
                                                  ExecutorOptions options) {
   std::unique_ptr<Executor> executor(new Executor(std::move(pool), std::move(options)));
-  const MutexLock work(executor->work_);
+  const WorkLock work(executor->work_);
   PERDURE_TRY_VOID(executor->count_attempt());
   return executor;
 }
@@ -74,45 +77,46 @@ Result<void> Executor::count_attempt() {
 }
 
 Result<std::size_t> Executor::process() {
-  const MutexLock work(work_);
-  return execute();
+  work_.lock_again();
+  const WorkLock work(work_, std::adopt_lock);
+  return execute(Look::Everywhere);
 }
 
-std::optional<Result<std::size_t>> Executor::try_process() {
+Result<std::size_t> Executor::process_hinted() {
+  work_.lock_again();
+  const WorkLock work(work_, std::adopt_lock);
+  return execute(Look::WhereHinted);
+}
+
+std::optional<Result<std::size_t>> Executor::try_process_at(std::size_t place) {
   if (!work_.try_lock()) return std::nullopt;
-  auto executed = execute();
+  std::optional<Result<std::size_t>> executed;
+  if (suspects_.empty()) {
+    due_.assign(1, place);
+    executed = execute_due();
+  }
   work_.unlock();
   return executed;
 }
 
-Result<std::size_t> Executor::execute() {
+bool Executor::may_hold_call(std::size_t place) {
+  if (!view_.try_lock()) return true;  // it waits for nobody
+  const NextEntry next = next_entry(places_[place]);
+  view_.unlock();
+  return may_hold_entry(pool_->ring(place), next);
+}
+
+Result<std::size_t> Executor::execute(Look look) {
+  choose_places(look);
+  return execute_due();
+}
+
+Result<std::size_t> Executor::execute_due() {
   if (auto failed = failure()) return *failed;
-  std::size_t calls = 0;
-  const std::size_t places = running_.size();
-  bool full = false;
-  const Nanoseconds began = options_.clock->now();
-  const auto late = [&] { return options_.clock->now() - began >= kHandlersWithin; };
+  const Nanoseconds until = options_.clock->now() + kHandlersWithin;
   const bool beside = threads_ != nullptr && suspects_.empty();
-  while (beside && !full && calls < kCallsPerTransaction && (calls == 0 || !late())) {
-    const Wave wave = execute_wave(kCallsPerTransaction - calls);
-    calls += wave.calls;
-    full = wave.full;
-    if (wave.calls == 0) break;
-  }
-  for (bool found = !beside; found && !full;) {
-    found = false;
-    for (std::size_t turn = 0; turn < places && !full; ++turn) {
-      const std::size_t place = (next_ + turn) % places;
-      const Step step = execute_next(place);
-      if (step == Step::Nothing) continue;
-      if (step != Step::Full) ++calls;
-      found = step == Step::Applied || found;
-      // A client whose handler threw gets its next turn in the next transaction.
-      full = step != Step::Applied || !suspects_.empty() || calls == kCallsPerTransaction || late();
-      // What did not fit is the first of the next one, where there is room for it.
-      if (full) next_ = step == Step::Full ? place : (place + 1) % places;
-    }
-  }
+  const std::size_t calls = beside ? execute_waves(until) : execute_in_turn(until);
+  for (const std::size_t place : due_) hints_.set(place);
   PERDURE_TRY_VOID(commit());
   for (std::size_t index = suspects_.size(); index-- != 0;) {
     const Executing& suspect = suspects_[index];
@@ -123,21 +127,62 @@ Result<std::size_t> Executor::execute() {
   return calls;
 }
 
-/// Of the redo record: what finish() writes.
-std::uint64_t Executor::reserved_bytes() const {
-  return 2 * kChangeHeadBytes + shape().reply_stride() + kPlaceBytes + kCacheLineBytes;
+/// In the order of their turns. As long as there are suspects that is all: they are executed alone,
+/// and that nothing was found says something of them too.
+void Executor::choose_places(Look look) {
+  hints_.take(due_);
+  if (look == Look::Everywhere || !suspects_.empty()) {
+    due_.resize(running_.size());
+    std::iota(due_.begin(), due_.end(), std::size_t{0});
+  }
+  std::rotate(due_.begin(), std::lower_bound(due_.begin(), due_.end(), next_), due_.end());
 }
+
+/// Calls one after the other, until there are none or the transaction is to end; returns how many.
+/// What it leaves of due_ may have more.
+std::size_t Executor::execute_in_turn(Nanoseconds until) {
+  std::size_t calls = 0;
+  bool full = false;
+  while (!due_.empty() && !full) {
+    std::size_t left = 0;
+    for (std::size_t turn = 0; turn < due_.size(); ++turn) {
+      const std::size_t place = due_[turn];
+      const Step step = full ? Step::Full : execute_next(place);
+      if (step == Step::Nothing) continue;
+      due_[left++] = place;
+      if (full) continue;  // not looked at
+      if (step != Step::Full) ++calls;
+      // A client whose handler threw gets its next turn in the next transaction.
+      full = step != Step::Applied || !suspects_.empty() || calls == kCallsPerTransaction ||
+             options_.clock->now() >= until;
+      // What did not fit is the first of the next one, where there is room for it.
+      if (full) next_ = step == Step::Full ? place : (place + 1) % running_.size();
+    }
+    due_.resize(left);
+  }
+  return calls;
+}
+
+/// Of the redo record: what finish() writes.
+std::uint64_t Executor::finish_bytes() const {
+  return 2 * kChangeHeadBytes + shape().reply_stride() + kPlaceBytes;
+}
+
+/// What handlers leave for that: more, since their last change has a head and is rounded up.
+std::uint64_t Executor::reserved_bytes() const { return finish_bytes() + kCacheLineBytes; }
 
 /// Executes the next call of a client into the transaction, if its entry is there.
 Executor::Step Executor::execute_next(std::size_t place) {
   const ClientPlace& client = running_[place];
   if (client.client == 0 || (client.held && !options_.refuse_failed)) return Step::Nothing;
   const auto ring = pool_->ring(place);
+  looks_.fetch_add(1, std::memory_order_relaxed);
   if (!may_hold_entry(ring, next_entry(client))) return Step::Nothing;
   const auto found = find_entry(ring, next_entry(client), entry_);
   if (!found) return Step::Nothing;
   if (redo_.room() < 2 * reserved_bytes()) return Step::Full;
   if (client.held) {  // by a server that did not refuse such calls
+    ++counted_.refused_failed;
     finish_dropped(place, *found);
     return Step::Applied;
   }
@@ -154,7 +199,7 @@ Executor::Step Executor::execute_next(std::size_t place) {
   const std::size_t mark = redo_.mark();
   Transaction transaction(redo_, shape(), reserved_bytes());
   pool_->note_executing(Executing{place, call.sequence});
-  auto ran = run(call, transaction, reply_);
+  auto ran = run(call, transaction, reply_, 0);
   pool_->note_executing(std::nullopt);
   if (!ran) {
     redo_.roll_back(mark);
@@ -172,7 +217,7 @@ Executor::Step Executor::execute_next(std::size_t place) {
 
 /// Nothing: its handler threw.
 std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transaction& transaction,
-                                                 std::span<std::byte> reply) const {
+                                                 std::span<std::byte> reply, std::size_t thread) {
   using Outcome = Result<std::size_t>;
   const auto handler = options_.handlers.find(call.operation);
   if (handler == options_.handlers.end()) {
@@ -185,6 +230,8 @@ std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transactio
     return std::nullopt;
   };
   const InHandler here(*this);
+  const Noted noted(executing_, thread,
+                    {call.client_id, call.sequence, call.operation, options_.clock->now()});
   try {
     Outcome outcome = handler->second(call, transaction, reply);
     if (!outcome.ok() || *outcome <= reply.size()) return outcome;
@@ -221,6 +268,7 @@ Executor::Step Executor::give_up(std::size_t place, const FoundEntry& found) {
                                                  : "; it and what its client has called behind it "
                                                    "wait until it is retried or dropped"));
   if (options_.refuse_failed) {
+    ++counted_.refused_failed;
     finish_dropped(place, found);
     return Step::Applied;
   }
@@ -252,7 +300,6 @@ void Executor::finish(std::size_t place, const FoundEntry& found,
 void Executor::finish_dropped(std::size_t place, const FoundEntry& found) {
   ReplyHead head;
   head.status = kStatusDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError));
-  ++counted_.dropped;
   finish_with(place, found, head);
 }
 
@@ -293,31 +340,55 @@ void Executor::write_place(std::size_t place) {
 
 Result<void> Executor::commit() {
   if (redo_.empty()) return {};
-  auto committed = redo_.commit();
-  if (!committed.ok()) {
-    log_message(Severity::Error,
-                fmt::format("no call is executed any more: {}", committed.error().message));
-    const MutexLock view(view_);
-    shown_.failure = committed.error();
-    return committed;
-  }
-  ++counted_.transactions;
+  PERDURE_TRY_VOID(record());
   {
-    const MutexLock view(view_);
-    redo_.store();
-    for (const std::size_t place : touched_) {
-      places_[place] = running_[place];
-      heard_[place] = options_.clock->now();
-    }
-    const std::uint64_t queries = shown_.queries;
-    const std::uint64_t expired = shown_.expired;
-    shown_ = counted_;
-    shown_.queries = queries;
-    shown_.expired = expired;
+    const MutexLock data(data_);
+    store();
   }
-  touched_.clear();
-  applied_.notify_all();
+  tell();
   return {};
+}
+
+/// Of what no query sees: so it does not wait for one that takes long.
+Result<void> Executor::commit_places() {
+  PERDURE_TRY_VOID(record());
+  store();
+  tell();
+  return {};
+}
+
+/// From here on the transaction survives.
+Result<void> Executor::record() {
+  auto committed = redo_.commit();
+  if (committed.ok()) {
+    ++counted_.transactions;
+    return {};
+  }
+  log_message(Severity::Error,
+              fmt::format("no call is executed any more: {}", committed.error().message));
+  const MutexLock view(view_);
+  shown_.failure = committed.error();
+  for (std::condition_variable& waiting : applied_) waiting.notify_all();
+  return committed;
+}
+
+void Executor::store() {
+  const MutexLock view(view_);
+  redo_.store();
+  for (const std::size_t place : touched_) {
+    places_[place] = running_[place];
+    heard_[place] = options_.clock->now();
+  }
+  const std::uint64_t queries = shown_.queries;
+  const std::uint64_t expired = shown_.expired;
+  shown_ = counted_;
+  shown_.queries = queries;
+  shown_.expired = expired;
+}
+
+void Executor::tell() {
+  for (const std::size_t place : touched_) applied_[place].notify_all();
+  touched_.clear();
 }
 
 }  // namespace perdure::rpc

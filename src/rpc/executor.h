@@ -11,10 +11,14 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/try.h"
+#include "rpc/executing_now.h"
 #include "rpc/handler_threads.h"
+#include "rpc/place_hints.h"
 #include "rpc/rpc_pool.h"
+#include "rpc/work_mutex.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +37,9 @@ inline constexpr std::size_t kCallsPerTransaction = 64;
 /// Once its handlers have taken that long no further one is in a transaction: who waits for it to
 /// end (a new client, an operator) does so for one call of a slow handler, not for 64.
 inline constexpr Nanoseconds kHandlersWithin = std::chrono::milliseconds(10);
+/// A place is made or freed, and an operator's decision made, within that, or not: a thread that
+/// waits for a handler serves nobody.
+inline constexpr Nanoseconds kPlaceWithin = std::chrono::seconds(1);
 /// What is said of an exception that is none of the standard library's.
 inline constexpr std::string_view kUnknownException = "an unknown exception";
 
@@ -83,8 +90,19 @@ class Executor {
   /// Executes what it finds, up to kCallsPerTransaction calls, and makes it durable; returns how
   /// many were applied, or tried. Errors: SystemError: nothing is executed from then on.
   Result<std::size_t> process();
-  /// The same; nothing: another thread is at it.
-  std::optional<Result<std::size_t>> try_process();
+  /// The same, of places of which it was hinted that there may be something, and no other ring is
+  /// looked at. What it leaves there is hinted again.
+  Result<std::size_t> process_hinted();
+  /// The same, of one place alone, whatever is hinted; nothing: another thread is at it, or calls
+  /// are to be executed one by one, for one of them may have ended the last server.
+  std::optional<Result<std::size_t>> try_process_at(std::size_t place);
+  /// There may be something new in the ring of a place. A hint that nobody gives costs time, and no
+  /// call: process() looks at all rings.
+  void hint(std::size_t place) { hints_.set(place); }
+  /// Whether there may be: false only if there was nothing to execute when it was asked.
+  bool may_hold_call(std::size_t place);
+  /// How often a ring was looked at.
+  std::uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }
 
   // The table of clients.
 
@@ -92,29 +110,34 @@ class Executor {
   std::optional<std::size_t> place_of(const std::string& name) const;
   std::vector<std::string> names() const;
   /// A place that is free. `prepare` makes the client's pool there, before it is durable that the
-  /// place is taken. Errors: AlreadyExists, NoSpace, SystemError, those of `prepare`.
+  /// place is taken. Errors: AlreadyExists, NoSpace, SystemError, Busy (no transaction ended within
+  /// kPlaceWithin), those of `prepare`.
   template <typename Prepare>
   auto add_client(const std::string& name, Prepare prepare) -> decltype(prepare(std::size_t{})) {
-    const MutexLock work(work_);
+    if (!work_.lock_within(kPlaceWithin)) return busy();
+    const WorkLock work(work_, std::adopt_lock);
     PERDURE_TRY(place, find_room(name));
     auto prepared = prepare(place);
     if (!prepared.ok()) return prepared;
     PERDURE_TRY_VOID(take_place(place, name));
     return prepared;
   }
-  /// Frees the client's place. Errors: NotFound; Busy (it has calls that are not applied).
+  /// Frees the client's place. Errors: NotFound; Busy (it has calls that are not applied, or no
+  /// transaction ended within kPlaceWithin).
   Result<void> remove_client(const std::string& name);
   /// Clients of which nothing is unapplied, and that were silent for this long.
   std::vector<std::string> silent_for(Nanoseconds lease) const;
+  /// Whether that client is one of them.
+  bool is_silent(const std::string& name, Nanoseconds lease) const;
   /// An operator's decision about a call that is set aside: it is executed again, as if for the
   /// first time; or refused, with SystemError. On success the decision is durable.
   /// Errors: NotFound (no such client), InvalidArgument (this call is not set aside, or a handler
-  /// of this thread asks, which would wait for itself), SystemError; of drop also Corrupt (it is
-  /// not whole in the ring any more).
+  /// of this thread asks, which would wait for itself), Busy (no transaction ended within
+  /// kPlaceWithin), SystemError; of drop also Corrupt (it is not whole in the ring any more).
   Result<void> retry(const std::string& name, std::uint64_t sequence);
   Result<void> drop(const std::string& name, std::uint64_t sequence);
-  /// It has a session.
-  void note_heard(const std::string& name);
+  /// The client at a place has, or had until now, a session.
+  void note_heard(std::size_t place);
 
   // What clients ask, by the threads of their sessions.
 
@@ -177,11 +200,18 @@ class Executor {
   enum class Step { Nothing, Applied, Again, Full };
 
   Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options);
-  Result<std::size_t> execute() PERDURE_REQUIRES(work_);
+  enum class Look { Everywhere, WhereHinted };
+  Result<std::size_t> execute(Look look) PERDURE_REQUIRES(work_);
+  Result<std::size_t> execute_due() PERDURE_REQUIRES(work_);
+  void choose_places(Look look) PERDURE_REQUIRES(work_);
+  std::size_t execute_in_turn(Nanoseconds until) PERDURE_REQUIRES(work_);
+  std::size_t execute_waves(Nanoseconds until) PERDURE_REQUIRES(work_);
   Result<void> count_attempt() PERDURE_REQUIRES(work_);
   Step execute_next(std::size_t place) PERDURE_REQUIRES(work_);
   std::optional<Result<std::size_t>> run(const RpcCall& call, Transaction& transaction,
-                                         std::span<std::byte> reply) const;
+                                         std::span<std::byte> reply, std::size_t thread);
+  std::vector<RpcExecuting> executing(const std::vector<ClientPlace>& places) const;
+  Error busy() const;
   struct Wave {
     std::size_t calls = 0;  // applied, or tried
     bool full = false;      // it ends its transaction
@@ -192,7 +222,7 @@ class Executor {
   std::size_t gather(std::size_t lanes_max, Wave& wave) PERDURE_REQUIRES(work_);
   bool may_go_beside(std::size_t place, const Lane& lane, std::size_t lanes) const
       PERDURE_REQUIRES(work_);
-  void execute_lane(Lane& lane) const;
+  void execute_lane(Lane& lane, std::size_t thread);
   bool take_lane(Lane& lane, Wave& wave) PERDURE_REQUIRES(work_);
   void note_failed_attempt(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
   Step give_up(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
@@ -206,37 +236,50 @@ class Executor {
   void finish_with(std::size_t place, const FoundEntry& found, const ReplyHead& head,
                    std::span<const std::byte> reply = {}) PERDURE_REQUIRES(work_);
   void write_place(std::size_t place) PERDURE_REQUIRES(work_);
+  std::uint64_t finish_bytes() const;
   std::uint64_t reserved_bytes() const;
   Result<void> commit() PERDURE_REQUIRES(work_);
+  Result<void> commit_places() PERDURE_REQUIRES(work_);
+  Result<void> record() PERDURE_REQUIRES(work_);
+  void store() PERDURE_REQUIRES(work_);
+  void tell() PERDURE_REQUIRES(work_);
   Result<std::size_t> find_room(const std::string& name) const PERDURE_REQUIRES(work_);
   Result<void> take_place(std::size_t place, const std::string& name) PERDURE_REQUIRES(work_);
-  Result<std::size_t> answer(const RpcQueryHandler& handler, std::uint32_t operation,
+  Result<std::size_t> answer(const RpcQueryHandler& handler, const RunningCall& query,
                              std::span<const std::byte> payload, std::span<std::byte> room)
-      PERDURE_REQUIRES(view_);
+      PERDURE_REQUIRES(data_);
+  bool is_silent(std::size_t place, Nanoseconds lease) const PERDURE_REQUIRES(view_);
   Result<void> check_client(std::size_t place, std::uint64_t client) PERDURE_REQUIRES(view_);
 
   const std::unique_ptr<RpcPool> pool_;
   const ExecutorOptions options_;
-  RedoLog& redo_;  // under work_; what it stores, under both
+  RedoLog& redo_;  // under work_; what it stores, under all three
 
-  Mutex work_;                                                  // one transaction at a time
+  WorkMutex work_;                                              // one transaction at a time
   std::vector<ClientPlace> running_ PERDURE_GUARDED_BY(work_);  // with what is not committed
   std::vector<std::size_t> touched_ PERDURE_GUARDED_BY(work_);  // places that it changes
   std::vector<std::byte> entry_ PERDURE_GUARDED_BY(work_);
   std::vector<std::byte> reply_ PERDURE_GUARDED_BY(work_);
-  std::size_t next_ PERDURE_GUARDED_BY(work_) = 0;  // whose turn it is
+  std::size_t next_ PERDURE_GUARDED_BY(work_) = 0;          // whose turn it is
+  std::vector<std::size_t> due_ PERDURE_GUARDED_BY(work_);  // places to look at, from that one on
   std::vector<std::unique_ptr<Lane>> lanes_ PERDURE_GUARDED_BY(work_);
   std::vector<Executing> suspects_
       PERDURE_GUARDED_BY(work_);  // one of them may have killed the last server
   RpcServerStatus counted_ PERDURE_GUARDED_BY(work_);
 
-  mutable Mutex view_;  // behind work_: what the pool's bytes show, but for rings
+  Mutex data_;  // behind work_: what a query sees, for as long as it takes
+  std::unique_ptr<std::byte[]> answer_ PERDURE_GUARDED_BY(data_);  // of one that may be large
+
+  mutable Mutex
+      view_;  // behind both, and never for long: what the pool's bytes show, but for rings
   std::vector<ClientPlace> places_ PERDURE_GUARDED_BY(view_);
   std::vector<Nanoseconds> heard_ PERDURE_GUARDED_BY(view_);  // by place
   RpcServerStatus shown_ PERDURE_GUARDED_BY(view_);
   std::vector<std::byte> scratch_ PERDURE_GUARDED_BY(view_);
-  std::unique_ptr<std::byte[]> answer_ PERDURE_GUARDED_BY(view_);  // of a query that may be large
-  std::condition_variable applied_;
+  std::vector<std::condition_variable> applied_;  // by place: who waits there
+  ExecutingNow executing_;
+  PlaceHints hints_;
+  std::atomic<std::uint64_t> looks_{0};
   std::unique_ptr<HandlerThreads> threads_;  // or none
 };
 

@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "rpc/executor.h"
+#include "rpc/in_handler.h"
 
 namespace perdure::rpc {
 
@@ -78,11 +79,12 @@ Result<void> Executor::take_place(std::size_t place, const std::string& name) {
     heard_[place] = options_.clock->now();
   }
   write_place(place);
-  return commit();
+  return commit_places();
 }
 
 Result<void> Executor::remove_client(const std::string& name) {
-  const MutexLock work(work_);
+  if (!work_.lock_within(kPlaceWithin)) return busy();
+  const WorkLock work(work_, std::adopt_lock);
   if (auto failed = failure()) return *failed;
   const auto place = place_of(name);
   if (!place) return Error{ErrorCode::NotFound, fmt::format("there is no client '{}'", name)};
@@ -93,7 +95,7 @@ Result<void> Executor::remove_client(const std::string& name) {
   }
   running_[*place] = {};
   write_place(*place);
-  PERDURE_TRY_VOID(commit());
+  PERDURE_TRY_VOID(commit_places());
   const MutexLock view(view_);
   ++shown_.expired;
   return {};
@@ -112,17 +114,20 @@ Result<std::size_t> Executor::held_place(const std::string& name, std::uint64_t 
 
 Result<void> Executor::retry(const std::string& name, std::uint64_t sequence) {
   PERDURE_TRY_VOID(InHandler::refuse(*this));
-  const MutexLock work(work_);
+  if (!work_.lock_within(kPlaceWithin)) return busy();
+  const WorkLock work(work_, std::adopt_lock);
   PERDURE_TRY(place, held_place(name, sequence));
   running_[place].held = false;
   running_[place].attempts = 0;
   write_place(place);
-  return commit();
+  hint(place);
+  return commit_places();
 }
 
 Result<void> Executor::drop(const std::string& name, std::uint64_t sequence) {
   PERDURE_TRY_VOID(InHandler::refuse(*this));
-  const MutexLock work(work_);
+  if (!work_.lock_within(kPlaceWithin)) return busy();
+  const WorkLock work(work_, std::adopt_lock);
   PERDURE_TRY(place, held_place(name, sequence));
   const auto found = find_entry(pool_->ring(place), next_entry(running_[place]), entry_);
   if (!found) {
@@ -131,27 +136,38 @@ Result<void> Executor::drop(const std::string& name, std::uint64_t sequence) {
         fmt::format("call {} of client '{}' is not whole in its ring any more", sequence, name)};
   }
   ++running_[place].dropped;
+  ++counted_.dropped;
   finish_dropped(place, *found);
-  return commit();
+  hint(place);
+  return commit_places();
 }
 
 std::vector<std::string> Executor::silent_for(Nanoseconds lease) const {
   std::vector<std::string> silent;
   const MutexLock view(view_);
   for (std::size_t place = 0; place < places_.size(); ++place) {
-    if (places_[place].client == 0) continue;
-    if (options_.clock->now() - heard_[place] >= lease) silent.push_back(places_[place].name);
+    if (is_silent(place, lease)) silent.push_back(places_[place].name);
   }
   return silent;
 }
 
-void Executor::note_heard(const std::string& name) {
+bool Executor::is_silent(const std::string& name, Nanoseconds lease) const {
+  const auto place = place_of(name);
   const MutexLock view(view_);
-  for (std::size_t place = 0; place < places_.size(); ++place) {
-    if (places_[place].client != 0 && places_[place].name == name) {
-      heard_[place] = options_.clock->now();
-    }
-  }
+  return place && is_silent(*place, lease);
+}
+
+bool Executor::is_silent(std::size_t place, Nanoseconds lease) const {
+  const ClientPlace& client = places_[place];
+  if (client.client == 0 || client.held) return false;
+  if (options_.clock->now() - heard_[place] < lease) return false;
+  std::vector<std::byte> scratch;
+  return !find_entry(pool_->ring(place), next_entry(client), scratch);
+}
+
+void Executor::note_heard(std::size_t place) {
+  const MutexLock view(view_);
+  heard_[place] = options_.clock->now();
 }
 
 /// The session's pool is of the place; but that may have got another client since.
@@ -185,7 +201,7 @@ void Executor::await_applied(std::size_t place, std::uint64_t sequence, Nanoseco
   MutexLock view(view_);
   while (places_[place].applied < sequence && !places_[place].held && !shown_.failure &&
          !deadline.passed()) {
-    view.wait_for(applied_, deadline.left());
+    view.wait_for(applied_[place], deadline.left());
   }
 }
 
@@ -195,23 +211,28 @@ Result<std::optional<Result<std::size_t>>> Executor::query(std::size_t place, st
                                                            std::span<const std::byte> payload,
                                                            const AnswerRoom& room) {
   using Outcome = Result<std::size_t>;
-  const MutexLock view(view_);
-  PERDURE_TRY_VOID(check_client(place, client));
   const auto handler = options_.queries.find(operation);
-  if (handler == options_.queries.end()) {
-    return std::optional(Outcome(Error{ErrorCode::Unsupported, "no handler"}));
+  {
+    const MutexLock view(view_);
+    PERDURE_TRY_VOID(check_client(place, client));
+    if (handler == options_.queries.end()) {
+      return std::optional(Outcome(Error{ErrorCode::Unsupported, "no handler"}));
+    }
+    if (places_[place].applied < after) {
+      if (!places_[place].held) return std::optional<Outcome>{};
+      return std::optional(Outcome(Error{ErrorCode::Busy, "a call before it is set aside"}));
+    }
+    ++shown_.queries;
   }
-  if (places_[place].applied < after) {
-    if (!places_[place].held) return std::optional<Outcome>{};
-    return std::optional(Outcome(Error{ErrorCode::Busy, "a call before it is set aside"}));
-  }
-  ++shown_.queries;
+  // What is applied meanwhile it may see: not less than it was to.
+  const MutexLock data(data_);
+  const RunningCall query{client, 0, operation, options_.clock->now()};
   const std::size_t most = options_.answer_bytes_max;
   if (most <= room.first.size()) {
-    return std::optional(answer(handler->second, operation, payload, room.first.first(most)));
+    return std::optional(answer(handler->second, query, payload, room.first.first(most)));
   }
   if (answer_ == nullptr) answer_ = std::make_unique_for_overwrite<std::byte[]>(most);
-  Outcome outcome = answer(handler->second, operation, payload, {answer_.get(), most});
+  Outcome outcome = answer(handler->second, query, payload, {answer_.get(), most});
   if (outcome.ok()) {
     const std::size_t here = std::min(*outcome, room.first.size());
     std::copy_n(answer_.get(), here, room.first.begin());
@@ -220,17 +241,18 @@ Result<std::optional<Result<std::size_t>>> Executor::query(std::size_t place, st
   return std::optional(std::move(outcome));
 }
 
-Result<std::size_t> Executor::answer(const RpcQueryHandler& handler, std::uint32_t operation,
+Result<std::size_t> Executor::answer(const RpcQueryHandler& handler, const RunningCall& query,
                                      std::span<const std::byte> payload,
                                      std::span<std::byte> room) {
   const std::uint64_t pool_data = pool_->window(0).at - shape().window_at(0);
   const View seen(*pool_, pool_data + shape().data_at());
   const auto failed = [&](std::string_view why) {
     log_message(Severity::Warning,
-                fmt::format("the query of operator {} failed: {}", operation, why));
+                fmt::format("the query of operator {} failed: {}", query.operation, why));
     return Error{ErrorCode::SystemError, std::string(why)};
   };
   const InHandler here(*this);
+  const Noted noted(executing_, kQueryRunning, query);
   try {
     auto outcome = handler(payload, seen, room);
     if (!outcome.ok() || *outcome <= room.size()) return outcome;
@@ -260,6 +282,44 @@ Result<std::size_t> Executor::reply_piece(std::size_t place, std::uint64_t clien
   return bytes;
 }
 
+/// Those that are in their handlers, of these clients.
+std::vector<RpcExecuting> Executor::executing(const std::vector<ClientPlace>& places) const {
+  std::vector<RpcExecuting> calls;
+  const Nanoseconds now = options_.clock->now();
+  for (std::size_t thread = 0; thread < kRunningMax; ++thread) {
+    const auto call = executing_.at(thread);
+    if (!call) continue;
+    const auto client = std::find_if(places.begin(), places.end(), [&](const ClientPlace& each) {
+      return each.client == call->client;
+    });
+    if (client == places.end()) continue;
+    calls.push_back({client->name, call->client, call->sequence, call->operation,
+                     std::max(now - call->since, Nanoseconds{0})});
+  }
+  return calls;
+}
+
+/// Who came waited for a transaction to end.
+Error Executor::busy() const {
+  std::vector<ClientPlace> places;
+  {
+    const MutexLock view(view_);
+    places = places_;
+  }
+  std::string words;
+  for (const RpcExecuting& each : executing(places)) {
+    const bool query = each.sequence == 0;
+    words += fmt::format(
+        "{}{} of client '{}', operator {}, has been {} for {} ms", words.empty() ? ": " : "; ",
+        query ? "a query" : fmt::format("call {}", each.sequence), each.client, each.operation,
+        query ? "answered" : "executed", each.lasted / std::chrono::milliseconds(1));
+  }
+  return {ErrorCode::Busy,
+          fmt::format("the server is executing calls; clients come and go, and operators decide, "
+                      "between two of them{}: try again",
+                      words)};
+}
+
 RpcServerStatus Executor::status() const {
   RpcServerStatus status;
   std::vector<ClientPlace> places;
@@ -268,6 +328,7 @@ RpcServerStatus Executor::status() const {
     status = shown_;
     places = places_;
   }
+  status.executing = executing(places);
   // Reading all that waits takes a while, in which others go on.
   std::vector<std::byte> scratch;
   for (std::size_t place = 0; place < places.size(); ++place) {

@@ -369,6 +369,63 @@ TEST_F(ExecutorTest, ACallThatFillsATransactionIsExecutedBesideBusyClients) {
   for (const TestClient& each : clients_) judge(each);
 }
 
+// Counted: what a hint costs does not depend on how many clients there are.
+TEST_F(ExecutorTest, AHintHasOneRingLookedAtAndALostOneIsFoundByTheScan) {
+  make(PersistenceDomain::Dmp, 1);
+  add("client2");
+  for (TestClient& each : clients_) ASSERT_TRUE(call(each));
+  EXPECT_EQ(*executor_->process_hinted(), 0u);  // nothing was hinted
+  EXPECT_EQ(executor_->looks(), 0u);
+  executor_->hint(clients_[1].place);
+  EXPECT_EQ(*executor_->process_hinted(), 1u);
+  EXPECT_EQ(executor_->looks(), 2u);  // there was one, and none behind it
+  EXPECT_EQ(journal_of(clients_[1]).size(), 1u);
+  EXPECT_EQ(*executor_->process_hinted(), 0u);
+  EXPECT_EQ(executor_->looks(), 2u);
+  EXPECT_EQ(*executor_->process(), 2u);
+  for (const TestClient& each : clients_) judge(each);
+}
+
+// A session asks whether there may be a call before it hints at one. Expect: never that there is
+// none while there is.
+TEST_F(ExecutorTest, WhereACallWaitsThereMayBeOne) {
+  make(PersistenceDomain::Dmp, 1);
+  TestClient& client = clients_[0];
+  EXPECT_FALSE(executor_->may_hold_call(client.place));
+  for (int round = 0; round < 100; ++round) {  // several laps of the ring
+    ASSERT_TRUE(call(client, kNote, 300));
+    ASSERT_TRUE(executor_->may_hold_call(client.place));
+    executor_->hint(client.place);
+    ASSERT_EQ(*executor_->process_hinted(), 1u);
+    ASSERT_FALSE(executor_->may_hold_call(client.place));
+    collect(client);
+  }
+  judge(client);
+}
+
+// The transaction ends before all that was hinted is executed. Expect: the rest needs no new hint.
+TEST_F(ExecutorTest, WhatATransactionLeavesIsHintedAgain) {
+  make(PersistenceDomain::Dmp, 1);
+  for (int count = 0; count < 2; ++count) {
+    for (TestClient& each : clients_) ASSERT_TRUE(call(each, kSlow));
+  }
+  for (TestClient& each : clients_) executor_->hint(each.place);
+  for (int count = 0; count < 4; ++count) EXPECT_EQ(*executor_->process_hinted(), 1u);
+  EXPECT_EQ(*executor_->process_hinted(), 0u);
+  ASSERT_TRUE(call(clients_[0], kThrow));
+  ASSERT_TRUE(call(clients_[1], kFilling));
+  ASSERT_TRUE(call(clients_[1], kFilling));
+  EXPECT_EQ(*executor_->process(), 1u);  // and so does what a look at all rings leaves
+  for (int round = 0; round < 6; ++round) ASSERT_TRUE(executor_->process_hinted().ok());
+  judge(clients_[1]);
+  EXPECT_EQ(executor_->applied(clients_[1].place), 4u);
+  EXPECT_TRUE(executor_->status().clients[0].held);
+  repaired_ = true;
+  ASSERT_TRUE(executor_->retry("client0", 3).ok());
+  EXPECT_EQ(*executor_->process_hinted(), 1u);  // an operator's decision is a hint
+  judge(clients_[0]);
+}
+
 // Whoever waits for a transaction to end waits for one handler that is slow, not for 64.
 TEST_F(ExecutorTest, ASlowHandlerIsTheLastOfItsTransaction) {
   make(PersistenceDomain::Dmp, 1);
@@ -376,6 +433,30 @@ TEST_F(ExecutorTest, ASlowHandlerIsTheLastOfItsTransaction) {
   for (int count = 0; count < 3; ++count) EXPECT_EQ(*executor_->process(), 1u);
   for (int count = 0; count < 3; ++count) call(clients_[0]);
   EXPECT_EQ(*executor_->process(), 3u);
+}
+
+// What the thread of a client's session executes is that client's, whoever else has something: a
+// handler that is slow all the same holds its own client's session up, and no other.
+TEST_F(ExecutorTest, ASessionExecutesItsOwnClientsCallsAlone) {
+  make(PersistenceDomain::Dmp, 1);
+  for (TestClient& client : clients_) {
+    call(client);
+    call(client);
+    executor_->hint(client.place);
+  }
+  const auto executed = executor_->try_process_at(clients_[1].place);
+  ASSERT_TRUE(executed && executed->ok());
+  EXPECT_EQ(**executed, 2u);
+  EXPECT_TRUE(journal_of(clients_[0]).empty());
+  EXPECT_EQ(*executor_->process_hinted(), 2u);  // it is hinted still
+  // Nor does it where one of several calls may have ended the last server.
+  call(clients_[0]);
+  call(clients_[1]);
+  executor_->pool().note_executing(Executing{clients_[0].place, 3}, 0);
+  executor_->pool().note_executing(Executing{clients_[1].place, 3}, 1);
+  ASSERT_TRUE(open().ok());
+  EXPECT_FALSE(executor_->try_process_at(clients_[1].place));
+  EXPECT_EQ(*executor_->process_hinted(), 1u);
 }
 
 // It would wait for itself.
@@ -534,6 +615,8 @@ TEST_F(ExecutorTest, ACallThatIsSetAsideWaitsForAnOperator) {
             ErrorCode::Busy);
   EXPECT_TRUE((*executor_->query(client.place, client.id, 0, kNote, {}, {reply, whole}))->ok());
   EXPECT_EQ(executor_->remove_client("client0").code(), ErrorCode::Busy);  // nor does it expire
+  clock_.advance(std::chrono::hours(1));
+  EXPECT_EQ(executor_->silent_for(std::chrono::hours(1)), std::vector<std::string>{"client1"});
   // What an operator may not decide.
   for (const auto decide : {&Executor::retry, &Executor::drop}) {
     EXPECT_EQ((executor_.get()->*decide)("client0", 2).code(), ErrorCode::InvalidArgument);

@@ -8,6 +8,23 @@
 
 namespace perdure::rpc {
 
+/// The same with several threads: calls that may be executed beside each other are.
+std::size_t Executor::execute_waves(Nanoseconds until) {
+  std::size_t calls = 0;
+  while (calls < kCallsPerTransaction && (calls == 0 || options_.clock->now() < until)) {
+    const Wave wave = execute_wave(kCallsPerTransaction - calls);
+    calls += wave.calls;
+    if (wave.full) break;
+    if (wave.calls == 0) {
+      due_.clear();  // there was nothing anywhere
+      break;
+    }
+    std::sort(due_.begin(), due_.end());
+    std::rotate(due_.begin(), std::lower_bound(due_.begin(), due_.end(), next_), due_.end());
+  }
+  return calls;
+}
+
 /// Calls of different clients, each the next of its client, that may be executed at the same time;
 /// or one that may not, alone.
 Executor::Wave Executor::execute_wave(std::size_t calls_max) {
@@ -27,8 +44,8 @@ Executor::Wave Executor::execute_wave(std::size_t calls_max) {
     const Lane& each = *lanes_[lane];
     pool_->note_executing(Executing{each.place, each.found->entry.sequence}, lane);
   }
-  threads_->run(count,
-                [lanes = lanes_.data(), this](std::size_t lane) { execute_lane(*lanes[lane]); });
+  threads_->run(
+      count, [lanes = lanes_.data(), this](std::size_t lane) { execute_lane(*lanes[lane], lane); });
   for (std::size_t lane = 0; lane < count; ++lane) pool_->note_executing(std::nullopt, lane);
   next_ = wave.left_out ? wave.first : (lanes_[count - 1]->place + 1) % running_.size();
   for (std::size_t lane = 0; lane < count; ++lane) {
@@ -44,12 +61,11 @@ Executor::Wave Executor::execute_wave(std::size_t calls_max) {
 /// From whose turn it is: how many lanes have a call. Stops at one that goes alone.
 std::size_t Executor::gather(std::size_t lanes_max, Wave& wave) {
   std::size_t lanes = 0;
-  const std::size_t places = running_.size();
-  for (std::size_t turn = 0; turn < places; ++turn) {
-    const std::size_t place = (next_ + turn) % places;
+  for (const std::size_t place : due_) {
     const ClientPlace& client = running_[place];
     if (client.client == 0 || (client.held && !options_.refuse_failed)) continue;
     const auto ring = pool_->ring(place);
+    looks_.fetch_add(1, std::memory_order_relaxed);
     if (!may_hold_entry(ring, next_entry(client))) continue;
     if (lanes == lanes_max) {
       if (!wave.left_out) wave.first = place;
@@ -88,14 +104,14 @@ bool Executor::may_go_beside(std::size_t place, const Lane& lane, std::size_t la
 }
 
 /// By any thread.
-void Executor::execute_lane(Lane& lane) const {
+void Executor::execute_lane(Lane& lane, std::size_t thread) {
   const Entry& entry = lane.found->entry;
   const RpcCall call{entry.operation, entry.client,
                      lane.client,     entry.sequence,
                      entry.order_key, std::span(lane.entry).subspan(kEntryHeadBytes),
                      entry.generation};
   Transaction transaction(lane.part, pool_->shape(), reserved_bytes());
-  lane.outcome = run(call, transaction, lane.reply);
+  lane.outcome = run(call, transaction, lane.reply, thread);
   lane.failure = transaction.failure();
 }
 
@@ -110,7 +126,8 @@ bool Executor::take_lane(Lane& lane, Wave& wave) {
   }
   const Result<std::size_t> outcome = lane.failure ? *lane.failure : std::move(*lane.outcome);
   if (!outcome.ok()) lane.part.roll_back(kRedoHeadBytes);
-  if (!redo_.take(lane.part, reserved_bytes())) return false;
+  // In a transaction of its own whatever its handler could write fits.
+  if (!redo_.take(lane.part, finish_bytes())) return false;
   count(lane.place, lane.found->entry, outcome.ok());
   finish(lane.place, *lane.found, outcome, lane.reply);
   ++wave.calls;

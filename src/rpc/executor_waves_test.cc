@@ -23,11 +23,12 @@
 namespace perdure::rpc {
 namespace {
 
-constexpr std::uint32_t kBook = 1;   // in the journal of its key
-constexpr std::uint32_t kMeet = 2;   // waits until as many handlers are there as are to meet
-constexpr std::uint32_t kLoud = 3;   // throws
-constexpr std::uint32_t kBulky = 4;  // books, and writes half of a transaction
-constexpr std::uint64_t kKeys = 3;   // and 0: goes beside nothing
+constexpr std::uint32_t kBook = 1;       // in the journal of its key
+constexpr std::uint32_t kMeet = 2;       // waits until as many handlers are there as are to meet
+constexpr std::uint32_t kLoud = 3;       // throws
+constexpr std::uint32_t kBulky = 4;      // books, and writes half of a transaction
+constexpr std::uint32_t kToTheBrim = 5;  // writes all that a transaction takes
+constexpr std::uint64_t kKeys = 3;       // and 0: goes beside nothing
 constexpr std::size_t kCallers = 5;
 constexpr std::uint64_t kWavesRing = 8192;
 constexpr std::uint64_t kJournalBytes = 32768;
@@ -100,6 +101,14 @@ class ExecutorWaves : public testing::Test {
                                       std::span<std::byte> reply) -> Result<std::size_t> {
       PERDURE_TRY_VOID(data.write(kBulkAt + call.order_key * 8192, std::vector<std::byte>(8000)));
       return book(call, data, reply);
+    };
+    options.handlers[kToTheBrim] = [this](const RpcCall&, RpcTransaction& data,
+                                          std::span<std::byte> reply) -> Result<std::size_t> {
+      ++executed_;
+      // The largest that is taken: what is too large fails the whole call.
+      PERDURE_TRY_VOID(data.write(kBulkAt, std::vector<std::byte>(brim_)));
+      store(reply.data(), brim_);
+      return sizeof brim_;
     };
     options.handlers[kMeet] = [this](const RpcCall& call, RpcTransaction& data,
                                      std::span<std::byte> reply) -> Result<std::size_t> {
@@ -239,6 +248,7 @@ class ExecutorWaves : public testing::Test {
   std::mutex meeting_;
   std::condition_variable arrived_;
   int there_ = 0;
+  std::uint64_t brim_ = 0;
   int to_meet_ = 0;
 };
 
@@ -325,6 +335,57 @@ TEST_F(ExecutorWaves, AHandlerThatThrowsBesideOthersIsSetAsideAlone) {
   EXPECT_EQ(word(kJournalBytes), 0u);
 }
 
+// Calls of one key wait for each other, and what does not fit in a transaction for the next one.
+// Expect: what was hinted once is executed without a further hint, and no other ring is looked at.
+TEST_F(ExecutorWaves, HintedCallsThatWaitForEachOtherNeedNoFurtherHint) {
+  make(PersistenceDomain::Page, 6, 3);
+  ASSERT_FALSE(HasFatalFailure());
+  for (std::size_t index = 0; index < kCallers; ++index) ASSERT_TRUE(call(bookers_[index], 1));
+  for (std::size_t index = 0; index < 2; ++index) {
+    ASSERT_TRUE(call(bookers_[index], 1 + index, kBulky));
+    ASSERT_TRUE(call(bookers_[index], 1 + index, kBulky));
+    executor_->hint(bookers_[index].place);
+  }
+  std::size_t executed = 0;
+  for (int round = 0; round < 8; ++round) executed += *executor_->process_hinted();
+  EXPECT_EQ(executed, 6u);
+  for (std::size_t index = 2; index < kCallers; ++index) {
+    EXPECT_EQ(executor_->applied(bookers_[index].place), 0u);
+  }
+  execute_all();
+  judge();
+}
+
+// What one of two calls writes is as much as a transaction takes, to the byte. Expect: wherever
+// that ends, both are applied, and not executed again and again.
+TEST_F(ExecutorWaves, ACallThatFillsATransactionIsTakenBesideOthers) {
+  make(PersistenceDomain::Page, 7, 3);
+  ASSERT_FALSE(HasFatalFailure());
+  std::uint64_t applied = 0;
+  for (brim_ = 15'900; brim_ <= 16'200; ++brim_) {
+    SCOPED_TRACE(brim_);
+    const std::uint64_t before = executed_;
+    ASSERT_TRUE(call(bookers_[0], 1, kToTheBrim));
+    ASSERT_TRUE(call(bookers_[1], 2, kToTheBrim));
+    execute_all();
+    for (std::size_t index = 0; index < 2; ++index) {
+      ASSERT_EQ(executor_->applied(bookers_[index].place), bookers_[index].sequence);
+      const auto collected =
+          executor_->collect(bookers_[index].place, bookers_[index].id, bookers_[index].sequence,
+                             [&](const ReplyHead& head, std::span<const std::byte>) {
+                               applied += head.status == 0 ? 1 : 0;
+                               return true;
+                             });
+      ASSERT_TRUE(collected.ok());
+      bookers_[index].applied = collected->sequence;
+      bookers_[index].freed = collected->position;
+    }
+    ASSERT_LE(executed_ - before, 4u);
+  }
+  EXPECT_GT(applied, 0u);
+  EXPECT_LT(applied, 2u * 300u);  // the last ones are too large
+}
+
 // The server dies while three are executed. Expect: nobody is blamed, until it dies in one alone.
 TEST_F(ExecutorWaves, WhoKilledTheServerIsFoundAmongThoseBesideIt) {
   make(PersistenceDomain::Page, 4, 3);
@@ -337,8 +398,8 @@ TEST_F(ExecutorWaves, WhoKilledTheServerIsFoundAmongThoseBesideIt) {
   for (std::size_t index = 0; index < 3; ++index) {
     EXPECT_EQ(executor_->status().clients[index].attempts, 0u);
   }
-  // Each is executed by itself now.
-  EXPECT_EQ(*executor_->process(), 1u);
+  // Each is executed by itself now, and until it is known who it was, all rings are looked at.
+  EXPECT_EQ(*executor_->process_hinted(), 1u);
   EXPECT_EQ(*executor_->process(), 1u);
   executor_->pool().note_executing(Executing{bookers_[2].place, 1});  // and it dies in the third
   ASSERT_TRUE(open().ok());

@@ -14,8 +14,10 @@
 namespace perdure::rpc {
 namespace {
 
-// One-sided calls tell nobody: they are found when their ring is looked at.
+// One-sided calls tell nobody: they are found when their ring is looked at. With many rings, most
+// of them in no cache, that is done less often, so that it takes a few percent of a processor.
 constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
+constexpr Nanoseconds kLookEveryByPlace = std::chrono::microseconds(5);
 
 }  // namespace
 
@@ -46,7 +48,8 @@ Result<void> RpcHost::serve(std::vector<server::DataPlane> planes) {
   service.store = store_.get();
   service.handlers = [this](const server::SessionTerms& terms) { return handlers_of(terms); };
   service.reply_bytes_max = kRequestReplyBytesMax;
-  service.handled = look_;
+  service.handled = [this](const server::SessionTerms& terms) { note_handled(terms); };
+  service.ended = [this](const server::SessionTerms& terms) { note_ended(terms); };
   // Each client has one writer; those who look, and those who come back, need room beside.
   service.sessions_max = 2 * clients + 8;
   service.sessions_for_writers = clients;
@@ -93,12 +96,31 @@ void RpcHost::wake() {
   changed_.notify_all();
 }
 
-/// There may be some: in the thread of a session.
-void RpcHost::look_for_calls() {
-  if (!options_.quick_handlers) return wake();
-  const auto executed = executor_->try_process();
-  // Who is at it may have looked there before; and where much has come, there may be more.
-  if (!executed || (executed->ok() && **executed >= kCallsPerTransaction)) wake();
+/// In the thread of a session. Most of what it handles are questions, which bring no call.
+void RpcHost::note_handled(const server::SessionTerms& terms) {
+  const ClientRequests* const requests = ClientRequests::of(terms.handlers);
+  if (requests == nullptr || !executor_->may_hold_call(requests->place())) return;
+  look_for_calls(requests->place());
+}
+
+/// Its lease begins now.
+void RpcHost::note_ended(const server::SessionTerms& terms) {
+  const ClientRequests* const requests = ClientRequests::of(terms.handlers);
+  if (requests == nullptr) return;
+  executor_->note_heard(requests->place());
+  requests_[requests->place()]->forget_answer();
+}
+
+/// There may be some at that place, whose session's thread this is. Other clients' calls are not
+/// executed in it: it is their own sessions that wait for a handler which is slow all the same.
+void RpcHost::look_for_calls(std::size_t place) {
+  if (options_.quick_handlers) {
+    const auto executed = executor_->try_process_at(place);
+    // Who is at it may have looked there before; and where much has come, there may be more.
+    if (executed && (!executed->ok() || **executed < kCallsPerTransaction)) return;
+  }
+  executor_->hint(place);
+  wake();
 }
 
 Result<void> RpcHost::retry(const std::string& name, std::uint64_t sequence) {
@@ -124,14 +146,18 @@ void RpcHost::run() {
   const Clock& clock = *options_.executor.clock;
   Nanoseconds worked = clock.now();
   Nanoseconds looked = worked;
+  Nanoseconds scanned = worked;
   for (;;) {
     {
       const MutexLock lock(mutex_);
       if (stopping_) return;
       woken_ = false;
     }
-    const auto executed = executor_->process();
-    const Nanoseconds now = clock.now();
+    Nanoseconds now = clock.now();
+    const bool scan = now - scanned >= scan_interval();
+    if (scan) scanned = now;
+    const auto executed = scan ? executor_->process() : executor_->process_hinted();
+    now = clock.now();
     if (options_.lease > Nanoseconds{0} && now - looked >= options_.lease / 4) {
       looked = now;
       expire_clients();
@@ -144,6 +170,10 @@ void RpcHost::run() {
   }
 }
 
+Nanoseconds RpcHost::scan_interval() const {
+  return kLookEvery + kLookEveryByPlace * executor_->shape().clients;
+}
+
 void RpcHost::rest() {
   const Deadline until = Deadline::after(kLookEvery);
   MutexLock lock(mutex_);
@@ -154,13 +184,11 @@ void RpcHost::expire_clients() {
   if (options_.lease == Nanoseconds{0}) return;
   for (const std::string& name : executor_->silent_for(options_.lease)) {
     const auto pool = service_->describe(name);
-    if (!pool.ok()) continue;
-    if (pool->writer_present) {
-      executor_->note_heard(name);
-      continue;
-    }
-    const auto deleted = service_->delete_pool(name, pool->uuid);
-    if (!deleted.ok()) continue;  // it has calls to apply, or somebody looks at it
+    // Who is connected is not silent; and who was a moment ago has just been heard of.
+    if (!pool.ok() || pool->writer_present || !executor_->is_silent(name, options_.lease)) continue;
+    // This is the thread that executes: it waits for no request, and comes again.
+    const auto deleted = service_->delete_pool(name, pool->uuid, {}, Nanoseconds{0});
+    if (!deleted.ok()) continue;  // it has calls to apply, or somebody is at it
     log_message(Severity::Info, fmt::format("client '{}' has expired", name));
   }
 }

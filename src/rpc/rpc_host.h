@@ -20,7 +20,7 @@ namespace perdure::rpc {
 
 struct RpcHostOptions {
   ExecutorOptions executor;
-  /// Store, handlers, handled, reply_bytes_max and sessions are the host's.
+  /// Store, handlers, handled, ended, reply_bytes_max and sessions are the host's.
   server::ServiceOptions service;
   Nanoseconds lease{0};                              // 0: clients do not expire
   Nanoseconds spin = std::chrono::microseconds(50);  // then it sleeps until it hears of something
@@ -61,12 +61,15 @@ class RpcHost {
   Result<void> serve(std::vector<server::DataPlane> planes);
   persist::RequestHandlers handlers_of(const server::SessionTerms& terms);
   void wake();
-  void look_for_calls();
+  void note_handled(const server::SessionTerms& terms);
+  void note_ended(const server::SessionTerms& terms);
+  void look_for_calls(std::size_t place);
+  Nanoseconds scan_interval() const;
   void run();
   void rest();
 
   const RpcHostOptions options_;
-  const std::function<void()> look_ = [this] { look_for_calls(); };
+  const std::function<void(std::size_t)> look_ = [this](std::size_t at) { look_for_calls(at); };
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ClientStore> store_;
   std::vector<std::unique_ptr<ClientRequests>> requests_;  // by place

@@ -18,6 +18,33 @@ void write_by_client(server::MetricsWriter& text, const RpcServerStatus& status,
   }
 }
 
+std::string labels_of(const RpcExecuting& executing) {
+  return fmt::format("client=\"{}\",operator=\"{}\"", executing.client, executing.operation);
+}
+
+void write_executing(server::MetricsWriter& text, const RpcServerStatus& status) {
+  const auto lasted = [](const RpcExecuting& each) {
+    return std::chrono::duration<double>(each.lasted).count();
+  };
+  text.head("perdure_rpc_executing_seconds", "For how long a call has been in its handler.",
+            "gauge");
+  for (const RpcExecuting& each : status.executing) {
+    if (each.sequence == 0) continue;
+    text.value("perdure_rpc_executing_seconds", labels_of(each), lasted(each));
+  }
+  text.head("perdure_rpc_executing_call", "Sequence of that call, of its client.", "gauge");
+  for (const RpcExecuting& each : status.executing) {
+    if (each.sequence == 0) continue;
+    text.value("perdure_rpc_executing_call", labels_of(each), each.sequence);
+  }
+  text.head("perdure_rpc_querying_seconds", "For how long a query has been in its handler.",
+            "gauge");
+  for (const RpcExecuting& each : status.executing) {
+    if (each.sequence != 0) continue;
+    text.value("perdure_rpc_querying_seconds", labels_of(each), lasted(each));
+  }
+}
+
 }  // namespace
 
 std::string metrics_text(const RpcServerStatus& status) {
@@ -35,6 +62,9 @@ std::string metrics_text(const RpcServerStatus& status) {
               status.set_aside);
   text.single("perdure_rpc_dropped_total", "Calls set aside that an operator refused.", "counter",
               status.dropped);
+  text.single("perdure_rpc_refused_failed_total",
+              "Calls refused at once since their handler failed each time.", "counter",
+              status.refused_failed);
   text.single("perdure_rpc_cancelled_total", "Calls that their clients took back.", "counter",
               status.cancelled);
   text.single("perdure_rpc_transactions_total", "Transactions; each took one flush.", "counter",
@@ -49,6 +79,7 @@ std::string metrics_text(const RpcServerStatus& status) {
   write_by_client(text, status, "perdure_rpc_client_held",
                   "1 while its calls wait for an operator, since the next one is set aside.",
                   "gauge", [](const RpcClientPlace& each) { return each.held ? 1 : 0; });
+  write_executing(text, status);
   return text.take();
 }
 

@@ -113,8 +113,8 @@ Result<QueryReplyHead> decode_query_reply(std::span<const std::byte> bytes) {
 
 ClientRequests::ClientRequests(Executor& executor, std::size_t place,
                                const ClientRequestOptions& options,
-                               const std::function<void()>& wake)
-    : executor_(executor), place_(place), options_(options), wake_(wake) {}
+                               const std::function<void(std::size_t)>& look)
+    : executor_(executor), place_(place), options_(options), look_(look) {}
 
 persist::RequestHandlers ClientRequests::handlers() {
   persist::RequestHandlers handlers = persist::built_in_handlers();
@@ -123,6 +123,11 @@ persist::RequestHandlers ClientRequests::handlers() {
   handlers[static_cast<std::size_t>(kQueryKind)] = &query_;
   handlers[static_cast<std::size_t>(kPieceKind)] = &piece_;
   return handlers;
+}
+
+const ClientRequests* ClientRequests::of(const persist::RequestHandlers& handlers) {
+  const auto* const welcome = handlers[static_cast<std::size_t>(kWelcomeKind)];
+  return welcome == nullptr ? nullptr : &static_cast<const Handler*>(welcome)->requests();
 }
 
 Result<std::size_t> ClientRequests::welcome(persist::Request& request) {
@@ -149,7 +154,7 @@ Result<std::size_t> ClientRequests::collect(persist::Request& request) {
   const auto client = load<std::uint64_t>(request.payload().data());
   const auto from = load<std::uint64_t>(request.payload().data() + 8);
   if (executor_.applied(place_) < from) {
-    wake_();
+    look_(place_);
     if (options_.wait > Nanoseconds{0}) executor_.await_applied(place_, from, options_.wait);
   }
   std::size_t used = kCollectHeadBytes;
@@ -192,13 +197,13 @@ Result<std::size_t> ClientRequests::query(persist::Request& request) {
     return nonsense("a query that is too short");
   }
   const auto after = load<std::uint64_t>(payload.data() + 8);
-  if (executor_.applied(place_) < after) wake_();
+  if (executor_.applied(place_) < after) look_(place_);
   const std::span<std::byte> room = to.subspan(kQueryReplyHeadBytes);
   QueryReplyHead head;
   head.status = kNotYet;
   {
     const MutexLock lock(answer_mutex_);
-    answer_.clear();
+    std::vector<std::byte>().swap(answer_);  // one that its client has not taken whole
     PERDURE_TRY(answered, executor_.query(place_, load<std::uint64_t>(payload.data()), after,
                                           load<std::uint32_t>(payload.data() + 16),
                                           payload.subspan(kQueryHeadBytes), {room, answer_}));
@@ -212,6 +217,11 @@ Result<std::size_t> ClientRequests::query(persist::Request& request) {
   store(to.data() + 4, head.bytes);
   store(to.data() + 8, head.number);
   return kQueryReplyHeadBytes + std::min<std::size_t>(head.bytes, room.size());
+}
+
+void ClientRequests::forget_answer() {
+  const MutexLock lock(answer_mutex_);
+  std::vector<std::byte>().swap(answer_);
 }
 
 Result<std::size_t> ClientRequests::piece(persist::Request& request) {

@@ -121,11 +121,16 @@ struct ClientRequestOptions {
 /// Answers the sessions of one client's pool.
 class ClientRequests {
  public:
-  /// `wake` has calls looked for. Executor and `wake` outlive it.
+  /// `look` has calls looked for at the place. Executor and `look` outlive it.
   ClientRequests(Executor& executor, std::size_t place, const ClientRequestOptions& options,
-                 const std::function<void()>& wake);
+                 const std::function<void(std::size_t)>& look);
   /// Those, beside the built-in ones.
   persist::RequestHandlers handlers();
+  /// Whose those are; nullptr: they are the built-in ones alone. Requires one of the two.
+  static const ClientRequests* of(const persist::RequestHandlers& handlers);
+  std::size_t place() const { return place_; }
+  /// Its session has ended: nobody asks for more of an answer.
+  void forget_answer();
 
  private:
   /// One kind of request, by a member function.
@@ -133,6 +138,7 @@ class ClientRequests {
    public:
     using Answer = Result<std::size_t> (ClientRequests::*)(persist::Request&);
     Handler(ClientRequests& requests, Answer answer) : requests_(requests), answer_(answer) {}
+    const ClientRequests& requests() const { return requests_; }
     bool writes() const override { return true; }  // they are the client's alone
     Result<std::size_t> handle(persist::Request& request) override {
       return (requests_.*answer_)(request);
@@ -151,7 +157,7 @@ class ClientRequests {
   Executor& executor_;
   const std::size_t place_;
   const ClientRequestOptions options_;
-  const std::function<void()>& wake_;
+  const std::function<void(std::size_t)>& look_;
   Handler welcome_{*this, &ClientRequests::welcome};
   Handler collect_{*this, &ClientRequests::collect};
   Handler query_{*this, &ClientRequests::query};

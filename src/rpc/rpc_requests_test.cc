@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "core/bytes.h"
@@ -16,13 +18,14 @@
 #include "pmem/lent_region.h"
 #include "pmem/pool.h"
 #include "pmem/pool_format.h"
+#include "rpc/rpc_host.h"
 
 namespace perdure::rpc {
 namespace {
 
 constexpr std::uint32_t kAsked = 1;
 constexpr std::size_t kAnswerBytes = 500;
-const std::function<void()> kNobody = [] {};
+const std::function<void(std::size_t)> kNobody = [](std::size_t) {};
 
 class RpcRequestsTest : public testing::Test {
  protected:
@@ -98,6 +101,17 @@ class RpcRequestsTest : public testing::Test {
 
 constexpr std::array kAllKinds = {kWelcomeKind, kCollectKind, kQueryKind, kPieceKind};
 
+// Its client has gone before it has the whole of it.
+TEST_F(RpcRequestsTest, AnAnswerIsKeptNoLongerThanItsSession) {
+  std::array<std::byte, kQueryReplyHeadBytes + 100> answer{};
+  ASSERT_TRUE(ask(kQueryKind, frame(kQueryKind), answer).ok());
+  const auto piece = encode_piece_question({client_, 1, 100, PieceQuestion::Of::Answer});
+  std::array<std::byte, 100> more{};
+  ASSERT_TRUE(ask(kPieceKind, piece, more).ok());
+  requests_->forget_answer();
+  EXPECT_EQ(ask(kPieceKind, piece, more).code(), ErrorCode::NotFound);
+}
+
 TEST_F(RpcRequestsTest, AFrameThatIsAskedAgainIsAnsweredAsBefore) {
   for (const persist::MessageKind kind : kAllKinds) {
     std::array<std::byte, 1024> first{};
@@ -143,6 +157,49 @@ TEST_F(RpcRequestsTest, ATornOrForgedFrameIsAnsweredOrRefusedAndChangesNothing) 
   EXPECT_TRUE(pending_.empty());
   EXPECT_TRUE(std::equal(before.begin(), before.end(), region_->bytes().begin()));
   EXPECT_EQ(executor_->status().applied, 1u);
+}
+
+// Calls appear in a ring whose client has no session, so nobody hints at them. Expect: the host's
+// thread finds them, each in its turn, with nobody asking for a reply.
+TEST(RpcHostTest, CallsThatNoSessionHasSeenAreFoundByTheScan) {
+  PoolShape shape;
+  shape.clients = 2;
+  shape.ring_bytes = 4096;
+  shape.window_bytes = pmem::kPoolDataOffset + kRingAt + shape.ring_bytes;
+  shape.replies = 4;
+  shape.reply_bytes_max = 256;
+  shape.transaction_bytes = 16384;
+  shape.data_bytes = 4096;
+  const auto region = std::move(*pmem::CrashableRegion::open(
+      {.bytes = pmem::kPoolDataOffset + shape.bytes(), .domain = PersistenceDomain::Wsp}));
+  ASSERT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region), {}).ok());
+  auto pool = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region));
+  RpcHostOptions options;
+  options.executor.handlers[kAsked] = [](const RpcCall&, RpcTransaction&, std::span<std::byte>) {
+    return Result<std::size_t>(0);
+  };
+  auto host = RpcHost::open(std::move(*pool), shape, std::move(options), {});
+  ASSERT_TRUE(host.ok()) << host.error().message;
+  Executor& executor = (*host)->executor();
+  ASSERT_TRUE(
+      executor.add_client("one", [](std::size_t at) { return Result<std::size_t>(at); }).ok());
+  Entry entry;
+  entry.client = executor.welcome(0, 0)->client;
+  entry.operation = kAsked;
+  std::vector<std::byte> bytes(entry_bytes(0));
+  const Deadline until = Deadline::after(std::chrono::seconds(60));
+  for (std::uint64_t call = 1; call <= 20; ++call) {
+    entry.sequence = call;
+    entry.position = (call - 1) * bytes.size();
+    encode_entry(entry, {}, bytes.data());
+    std::byte* const to =
+        region->bytes().data() + pmem::kPoolDataOffset + shape.ring_at(0) + entry.position;
+    std::copy(bytes.begin() + 8, bytes.end(), to + 8);
+    std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to))
+        .store(load<std::uint64_t>(bytes.data()), std::memory_order_release);
+    while (executor.applied(0) < call && !until.passed()) std::this_thread::yield();
+    ASSERT_EQ(executor.applied(0), call) << "nobody has looked";
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "pmem/pool.h"
 #include "rpc/rpc_host.h"
 #include "rpc/rpc_metrics.h"
+#include "rpc/status_json.h"
 #include "server/http_server.h"
 
 namespace perdure {
@@ -167,6 +168,9 @@ Result<RpcServer> RpcServer::open(RpcServerOptions options) {
   http.allow_remote = options.allow_remote;
   http.more_metrics = [&executor = state->host->executor()] {
     return rpc::metrics_text(executor.status());
+  };
+  http.more_documents[rpc::kStatusPath] = [&executor = state->host->executor()] {
+    return rpc::encode_status(executor.status());
   };
   PERDURE_TRY(served, server::HttpServer::open(state->host->service(), http));
   state->http = std::move(served);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -27,6 +28,51 @@ constexpr std::uint32_t kAdd = 1;
 constexpr std::uint32_t kTotal = 2;
 constexpr std::uint32_t kBreak = 3;
 constexpr std::uint32_t kSwap = 4;
+
+/// What is in its handler until it is let go, at the latest when the test ends.
+class Stuck {
+ public:
+  ~Stuck() { let_go(); }
+
+  RpcHandler handler() const {
+    return [state = state_](const RpcCall&, RpcTransaction&, std::span<std::byte>) {
+      return state->stay();
+    };
+  }
+  RpcQueryHandler query() const {
+    return [state = state_](std::span<const std::byte>, const RpcData&, std::span<std::byte>) {
+      return state->stay();
+    };
+  }
+  /// Until somebody is in it; `client` has called it.
+  void await(RpcClient& client) const {
+    const Deadline end = Deadline::after(std::chrono::seconds(30));
+    while (!state_->entered.load() && !end.passed()) (void)client.poll();
+    EXPECT_TRUE(state_->entered.load());
+  }
+  /// The same where a thread of its own asks.
+  void await() const {
+    const Deadline end = Deadline::after(std::chrono::seconds(30));
+    while (!state_->entered.load() && !end.passed()) std::this_thread::yield();
+    EXPECT_TRUE(state_->entered.load());
+  }
+  void let_go() const {
+    state_->over.store(true);
+    state_->over.notify_all();
+  }
+
+ private:
+  struct State {
+    Result<std::size_t> stay() {
+      entered.store(true);
+      over.wait(false);
+      return std::size_t{0};
+    }
+    std::atomic<bool> entered{false};
+    std::atomic<bool> over{false};
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
 
 class RpcServerTest : public testing::Test {
  protected:
@@ -157,27 +203,18 @@ TEST_F(RpcServerTest, WhoComesIsLetInBesideSlowHandlers) {
 // the handler comes back after all.
 TEST_F(RpcServerTest, AHandlerThatDoesNotReturnHoldsNobodysDurableCallsUp) {
   for (const bool quick : {false, true}) {
-    std::atomic<bool> entered{false};
-    std::atomic<bool> let_go{false};
+    const Stuck stuck;
     change_ = [&, quick](RpcServerOptions& options) {
       options.pool = directory_.file(quick ? "quick.pool" : "slow.pool");
       options.quick_handlers = quick;
-      options.handlers[kSwap] = [&](const RpcCall&, RpcTransaction&,
-                                    std::span<std::byte>) -> Result<std::size_t> {
-        entered.store(true);
-        // tidy-allow(sleep): a handler that is stuck.
-        while (!let_go.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return std::size_t{0};
-      };
+      options.handlers[kSwap] = stuck.handler();
     };
     start();
     ASSERT_FALSE(HasFatalFailure());
     RpcClient one = open("one", Transport::Tcp);
     RpcClient two = open("two", Transport::Tcp);
     EXPECT_TRUE(one.call(kSwap, {}).ok());
-    const Deadline end = Deadline::after(std::chrono::seconds(30));
-    while (!entered.load() && !end.passed()) (void)one.poll();
-    EXPECT_TRUE(entered.load());
+    stuck.await(one);
     const std::uint64_t amount = 7;
     RpcHandle last;
     for (int i = 0; i < 5; ++i) {
@@ -196,11 +233,186 @@ TEST_F(RpcServerTest, AHandlerThatDoesNotReturnHoldsNobodysDurableCallsUp) {
       EXPECT_EQ(each.applied, 0u) << each.name;
       EXPECT_EQ(each.waiting, each.name == "one" ? 1u : 5u) << each.name;
     }
-    let_go.store(true);
+    stuck.let_go();
     EXPECT_TRUE(two.wait(last, RpcLevel::Applied).ok());
     EXPECT_EQ(total(two), 5 * amount);
     server_.reset();
   }
+}
+
+// A handler does not return, and more clients come than the control plane has threads. Expect: each
+// is told to come again, and who is there already is served: the metrics answer, and a client that
+// lost its connection comes back.
+TEST_F(RpcServerTest, WhoComesWhileAHandlerIsStuckKeepsNobodyOut) {
+  constexpr std::uint32_t kComing = 44;  // more than threads and their replacements
+  const Stuck stuck;
+  change_ = [&](RpcServerOptions& options) {
+    options.clients_max = kComing + 2;
+    options.handlers[kSwap] = stuck.handler();
+  };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient one = open("one", Transport::Tcp);
+  EXPECT_TRUE(one.call(kSwap, {}).ok());
+  stuck.await(one);
+  std::vector<std::thread> threads;
+  std::atomic<std::uint32_t> told{0};
+  std::string why;
+  for (std::uint32_t comer = 0; comer < kComing; ++comer) {
+    threads.emplace_back([this, comer, &told, &why] {
+      RpcClientOptions options;
+      options.server = address_;
+      options.name = fmt::format("comer-{}", comer);
+      options.transport = Transport::Tcp;
+      options.measure_costs = false;
+      options.server_timeout = std::chrono::seconds(60);
+      const auto opened = RpcClient::open(options);
+      if (opened.ok() || opened.code() != ErrorCode::Busy) return;
+      if (comer == 0) why = opened.error().message;
+      ++told;
+    });
+  }
+  for (int wait = 0; wait < 400 && told != kComing; ++wait) {
+    // tidy-allow(sleep): others wait meanwhile.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  const auto at = control::parse_host_port(address_);
+  EXPECT_TRUE(at.ok());
+  const auto metrics = control::http_call(*at, {"GET", "/metrics", ""}, 1 << 20,
+                                          Deadline::after(std::chrono::seconds(20)));
+  EXPECT_TRUE(metrics.ok()) << metrics.error().message;
+  EXPECT_EQ(told, kComing);
+  // What it is at is said, to an operator and to who comes.
+  const RpcServerStatus status = server_->status();
+  EXPECT_EQ(status.executing.size(), 1u);
+  for (const RpcExecuting& each : status.executing) {
+    EXPECT_EQ(each.client, "one");
+    EXPECT_EQ(each.sequence, 1u);
+    EXPECT_EQ(each.operation, kSwap);
+    EXPECT_GE(each.lasted, std::chrono::seconds(1));  // somebody has waited that long
+  }
+  const std::string body = metrics.ok() ? metrics->body : "";
+  EXPECT_NE(body.find("perdure_rpc_executing_seconds{client=\"one\",operator=\"4\"} "),
+            std::string::npos);
+  EXPECT_NE(body.find("perdure_rpc_executing_call{client=\"one\",operator=\"4\"} 1\n"),
+            std::string::npos);
+  EXPECT_NE(why.find("call 1 of client 'one', operator 4"), std::string::npos) << why;
+  stuck.let_go();
+  for (std::thread& each : threads) each.join();
+}
+
+// A client's call is set aside, and another client's handler does not return. Expect: an operator
+// who decides is told to come again, and of which call; when it has returned the decision is made.
+TEST_F(RpcServerTest, WhoDecidesWhileAHandlerIsStuckIsToldSo) {
+  const Stuck stuck;
+  change_ = [&](RpcServerOptions& options) { options.handlers[kSwap] = stuck.handler(); };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient one = open("one", Transport::Tcp);
+  RpcClient two = open("two", Transport::Tcp);
+  const auto broken = one.call(kBreak, {});
+  EXPECT_EQ(one.wait(*broken, RpcLevel::Applied).code(), ErrorCode::Busy);
+  const auto last = two.call(kSwap, {});
+  stuck.await(two);
+  std::vector<Result<void>> decided;
+  std::atomic<bool> told{false};
+  std::thread deciding([&] {
+    decided.push_back(server_->retry("one", 1));
+    decided.push_back(server_->drop("one", 1));
+    told.store(true);
+  });
+  const Deadline end = Deadline::after(std::chrono::seconds(30));
+  while (!told.load() && !end.passed()) std::this_thread::yield();
+  EXPECT_TRUE(told.load());
+  EXPECT_TRUE(server_->status().clients.at(0).held);
+  stuck.let_go();
+  deciding.join();
+  for (const Result<void>& each : decided) {
+    EXPECT_EQ(each.code(), ErrorCode::Busy);
+    const std::string why = each.ok() ? "" : each.error().message;
+    EXPECT_NE(why.find("call 1 of client 'two', operator 4, has been executed for"),
+              std::string::npos)
+        << why;
+  }
+  EXPECT_TRUE(two.wait(*last, RpcLevel::Applied).ok());
+  EXPECT_TRUE(server_->drop("one", 1).ok());
+  EXPECT_TRUE(one.reply(*broken)->dropped);
+}
+
+// A query does not return. Expect: who comes for the first time is let in, and an operator decides;
+// when a call waits for it, they are told of the query.
+TEST_F(RpcServerTest, WhoComesWhileAQueryIsStuckIsLetInUntilACallWaitsForIt) {
+  const Stuck stuck;
+  change_ = [&](RpcServerOptions& options) { options.queries[kSwap] = stuck.query(); };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient one = open("one", Transport::Tcp);
+  RpcClient two = open("two", Transport::Tcp);
+  const auto broken = one.call(kBreak, {});
+  EXPECT_EQ(one.wait(*broken, RpcLevel::Applied).code(), ErrorCode::Busy);
+  std::thread asking([&two] { EXPECT_TRUE(two.query(kSwap, {}).ok()); });
+  stuck.await();
+  {
+    const RpcClient three = open("three", Transport::Tcp);
+    EXPECT_TRUE(server_->drop("one", 1).ok());
+  }
+  EXPECT_TRUE(one.reply(*broken)->dropped);
+  const std::uint64_t amount = 7;
+  const auto added = one.call(kAdd, bytes_of(amount));
+  EXPECT_TRUE(one.wait(*added, RpcLevel::Durable).ok());
+  // Until the server is at that call.
+  const Deadline end = Deadline::after(std::chrono::seconds(30));
+  auto decided = server_->retry("one", 1);
+  while (decided.code() == ErrorCode::InvalidArgument && !end.passed()) {
+    decided = server_->retry("one", 1);
+  }
+  EXPECT_EQ(decided.code(), ErrorCode::Busy);
+  const std::string why = decided.ok() ? "" : decided.error().message;
+  EXPECT_NE(why.find("a query of client 'two', operator 4, has been answered for"),
+            std::string::npos)
+      << why;
+  const RpcServerStatus status = server_->status();
+  EXPECT_EQ(status.executing.size(), 1u);
+  for (const RpcExecuting& each : status.executing) {
+    EXPECT_EQ(each.client, "two");
+    EXPECT_EQ(each.sequence, 0u);
+  }
+  stuck.let_go();
+  asking.join();
+  EXPECT_EQ(total(one), amount);
+}
+
+// A query does not return. Expect: other clients' calls become durable, and the status answers;
+// they are applied when the query comes back after all.
+TEST_F(RpcServerTest, AQueryThatDoesNotReturnHoldsNobodysDurableCallsUp) {
+  const Stuck stuck;
+  change_ = [&](RpcServerOptions& options) { options.queries[kSwap] = stuck.query(); };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient one = open("one", Transport::Tcp);
+  RpcClient two = open("two", Transport::Tcp);
+  std::thread asking([&one] { EXPECT_TRUE(one.query(kSwap, {}).ok()); });
+  stuck.await();
+  const std::uint64_t amount = 7;
+  RpcHandle last;
+  for (int i = 0; i < 5; ++i) {
+    const auto call = two.call(kAdd, std::as_bytes(std::span(&amount, 1)));
+    EXPECT_TRUE(call.ok()) << call.error().message;
+    if (!call.ok()) break;
+    last = *call;
+    const auto durable = two.wait(last, RpcLevel::Durable, std::chrono::seconds(2));
+    EXPECT_TRUE(durable.ok()) << durable.error().message;
+    // Its session is asked for replies, too.
+    EXPECT_EQ(two.wait(last, RpcLevel::Applied, std::chrono::milliseconds(20)).code(),
+              ErrorCode::TimedOut);
+  }
+  if (!HasFailure()) {
+    EXPECT_EQ(server_->status().clients.size(), 2u);
+  }
+  stuck.let_go();
+  EXPECT_TRUE(two.wait(last, RpcLevel::Applied).ok());
+  EXPECT_EQ(total(two), 5 * amount);
+  asking.join();
 }
 
 TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
@@ -250,8 +462,9 @@ TEST_F(RpcServerTest, CountsWhatItDoes) {
   ASSERT_TRUE(answer.ok()) << answer.error().message;
   for (const char* line :
        {"perdure_rpc_executing 1", "perdure_rpc_applied_total 3", "perdure_rpc_unknown_total 1",
-        "perdure_rpc_set_aside_total 1", "perdure_rpc_dropped_total 1",
-        "perdure_rpc_queries_total 2", "perdure_rpc_client_held{client=\"counted\"} 0",
+        "perdure_rpc_set_aside_total 1", "perdure_rpc_dropped_total 0",
+        "perdure_rpc_refused_failed_total 1", "perdure_rpc_queries_total 2",
+        "perdure_rpc_client_held{client=\"counted\"} 0",
         "perdure_rpc_client_applied{client=\"counted\"} 3"}) {
     EXPECT_NE(answer->body.find(line), std::string::npos) << line;
   }
@@ -277,6 +490,71 @@ TEST_F(RpcServerTest, WhatIsSetAsideIsDecidedWhileItServes) {
   RpcServer moved = std::move(*server_);
   EXPECT_EQ(server_->drop("one", 1).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(server_->retry("one", 1).code(), ErrorCode::InvalidArgument);
+}
+
+// Two clients wait while the server is away, one of them for a call that was set aside. Expect: the
+// next server refuses it, both hear of what they wait for, and nothing waits for an operator.
+TEST_F(RpcServerTest, WhoWaitsHearsOfTheNextServersRefusalAndGoesOn) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient one = open("one", Transport::Tcp);
+  RpcClient two = open("two", Transport::Shm);
+  const std::uint64_t amount = 1;
+  const auto broken = one.call(kBreak, bytes_of(amount));
+  const auto behind = one.call(kAdd, bytes_of(amount));
+  EXPECT_EQ(one.wait(*behind, RpcLevel::Applied).code(), ErrorCode::Busy);
+  server_.reset();
+  const auto waits = std::chrono::seconds(60);
+  std::thread first([&] {
+    const auto reply = one.reply(*broken, waits);
+    EXPECT_TRUE(reply.ok() && reply->dropped && reply->refused == ErrorCode::SystemError);
+    EXPECT_TRUE(one.wait(*behind, RpcLevel::Applied, waits).ok());
+  });
+  std::thread second([&] {
+    const auto added = two.call(kAdd, bytes_of(amount));
+    EXPECT_TRUE(added.ok() && two.wait(*added, RpcLevel::Applied, waits).ok());
+  });
+  change_ = [](RpcServerOptions& options) { options.refuse_failed = true; };
+  start();
+  first.join();
+  second.join();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(total(two), 2 * amount);
+  const RpcServerStatus status = server_->status();
+  EXPECT_EQ(status.refused_failed, 1u);
+  EXPECT_EQ(status.dropped, 0u);
+  for (const RpcClientPlace& each : status.clients) EXPECT_FALSE(each.held) << each.name;
+}
+
+// A client's call is in its handler when a newer process takes its name over. Expect: it is shown
+// as before, under the name and the id that both have, and the newer process gets its reply.
+TEST_F(RpcServerTest, ACallThatIsExecutedIsShownAlsoAfterATakeOver) {
+  const Stuck stuck;
+  change_ = [&](RpcServerOptions& options) { options.handlers[kSwap] = stuck.handler(); };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient older = open("one", Transport::Tcp);
+  const auto call = older.call(kSwap, {});
+  EXPECT_TRUE(older.wait(*call, RpcLevel::Durable).ok());
+  stuck.await(older);
+  RpcClient newer = open("one", Transport::Tcp);
+  EXPECT_EQ(newer.status().earlier_durable, 1u);
+  EXPECT_EQ(older.wait(*call, RpcLevel::Applied).code(), ErrorCode::Fenced);
+  const std::uint64_t amount = 3;
+  const auto behind = newer.call(kAdd, bytes_of(amount));
+  EXPECT_TRUE(newer.wait(*behind, RpcLevel::Durable).ok());
+  const RpcServerStatus status = server_->status();
+  EXPECT_EQ(status.executing.size(), 1u);
+  for (const RpcExecuting& each : status.executing) {
+    EXPECT_EQ(each.client, "one");
+    EXPECT_EQ(each.client_id, newer.status().client_id);
+    EXPECT_EQ(each.sequence, call->sequence);
+  }
+  stuck.let_go();
+  EXPECT_TRUE(newer.reply(newer.handle_of(1)).ok());
+  EXPECT_TRUE(newer.wait(*behind, RpcLevel::Applied).ok());
+  EXPECT_TRUE(server_->status().executing.empty());
+  EXPECT_EQ(total(newer), amount);
 }
 
 // What an upgrade does: the old program leaves calls, the new one executes them and serves nobody.

@@ -73,7 +73,10 @@ std::vector<std::string> parts_of(const std::string& path) {
 }  // namespace
 
 HttpServer::HttpServer(PeerService& service, const HttpServerOptions& options)
-    : service_(service), power_cut_(options.power_cut), more_metrics_(options.more_metrics) {
+    : service_(service),
+      power_cut_(options.power_cut),
+      more_metrics_(options.more_metrics),
+      more_documents_(options.more_documents) {
   add_routes();
   add_pool_routes();
   add_session_routes();
@@ -127,6 +130,13 @@ void HttpServer::add_routes() {
   add("GET", "/v1/profile", 200, Lane::Common, [this](const auto&, const auto&) -> Answer {
     return control::encode(service_.description()) + "\n";
   });
+  for (const auto& [path, document] : more_documents_) {
+    add("GET", path.c_str(), 200, Lane::Common,
+        [this, &document = document](const auto& request, const auto&) -> Answer {
+          PERDURE_TRY_VOID(service_.list(caller_of(request)));  // whoever may look
+          return document();
+        });
+  }
   if (!power_cut_) return;
   add("POST", "/v1/power-cut", 202, Lane::Common,
       [this](const auto& request, const auto&) -> Answer {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct HttpServerOptions {
   std::function<void()> power_cut;
   /// Of the program that serves, behind the service's own: for /metrics. Threads: any.
   std::function<std::string()> more_metrics;
+  /// The same: documents of JSON, by their paths.
+  std::map<std::string, std::function<std::string()>> more_documents;
 };
 
 /// Threads: any.
@@ -72,6 +75,7 @@ class HttpServer {
   PeerService& service_;
   const std::function<void()> power_cut_;
   const std::function<std::string()> more_metrics_;
+  const std::map<std::string, std::function<std::string()>> more_documents_;
   std::vector<Route> routes_;
   std::atomic<bool> dark_{false};
   /// Requests are answered while open() has not returned yet.

@@ -180,8 +180,8 @@ void PeerService::show(PoolEntry& entry, const std::optional<Error>& failure) {
 }
 
 /// entry.control, for a scope. Errors: TimedOut (another request has had it for long).
-Result<PoolHold> PeerService::hold(PoolEntry& entry) const {
-  if (entry.control.take(kControlWithin)) {
+Result<PoolHold> PeerService::hold(PoolEntry& entry, Nanoseconds within) const {
+  if (entry.control.take(within)) {
     PoolHold control(entry.control);
     const MutexLock lock(mutex_);
     const auto found = pools_.find(entry.name);
@@ -304,13 +304,13 @@ Result<void> PeerService::close_pool(const std::string& pool, const Caller& call
 }
 
 Result<void> PeerService::delete_pool(const std::string& pool, const std::string& uuid,
-                                      const Caller& caller) {
+                                      const Caller& caller, Nanoseconds within) {
   PERDURE_TRY_VOID(authorize(Action::DeletePool, pool, caller));
   if (store_ == nullptr) {
     return Error{ErrorCode::Unsupported, "this peer has no directory to delete pools from"};
   }
   PERDURE_TRY(entry, find_pool(pool));
-  PERDURE_TRY(control, hold(*entry));
+  PERDURE_TRY(control, hold(*entry, within));
   {
     const MutexLock lock(mutex_);
     const auto now = pools_.find(pool);
@@ -328,7 +328,7 @@ Result<void> PeerService::delete_pool(const std::string& pool, const std::string
         fmt::format("pool '{}' has {}, {} of them writers': end them first", pool,
                     counted(sessions.size(), "session"), sessions_of(*entry, true).size())};
   }
-  PERDURE_TRY(preparing, hold_prepared(*entry));
+  PERDURE_TRY(preparing, hold_prepared(*entry, within));
   deregister_pool(*entry);
   const bool was_served = entry->served != nullptr;
   entry->served.reset();

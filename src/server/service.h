@@ -53,9 +53,11 @@ struct ServiceOptions {
   /// for each session, when it is granted; the handlers outlive the service. Empty: those alone.
   std::function<persist::RequestHandlers(const SessionTerms&)> handlers;
   std::size_t reply_bytes_max = 64;  // the largest payload of a reply
-  /// Called when a session has handled messages, by its thread: for a program that looks into pools
-  /// then. It returns at once.
-  std::function<void()> handled;
+  /// Called when a session has handled messages, by its thread: for a program that looks into its
+  /// pool then. It returns at once.
+  std::function<void(const SessionTerms&)> handled;
+  /// Called when a session has ended, and its pool's description still shows it.
+  std::function<void(const SessionTerms&)> ended;
   fabric::EndpointOptions endpoints;  // of every session; receive_depth at least what queue needs
   std::size_t sessions_max = 64;
   /// Of them, for writers only: readers, and grants that nobody uses, leave these free. 0: a
@@ -118,9 +120,11 @@ class PeerService {
   /// Ends the pool's sessions, marks it cleanly closed and gives up its lock.
   Result<void> close_pool(const std::string& pool, const Caller& caller = {});
   /// Deletes the pool of this UUID, and all that is in it. Errors: NotFound (no pool of this name
-  /// and UUID), Busy (it has a session, or another process has it), Unsupported (a device).
+  /// and UUID), Busy (it has a session, or another process has it), Unsupported (a device). For
+  /// another request that is at work on the pool it waits no longer than until that has been for
+  /// `within`.
   Result<void> delete_pool(const std::string& pool, const std::string& uuid,
-                           const Caller& caller = {});
+                           const Caller& caller = {}, Nanoseconds within = kControlWithin);
   Result<void> fence(const std::string& pool, Epoch epoch, const Caller& caller = {});
 
   /// Grants a session. When this returns, writers of older epochs are cut off, the pool remembers
@@ -244,7 +248,7 @@ class PeerService {
   Result<void> open_as(PoolEntry& entry, Result<std::unique_ptr<pmem::Pool>> opened);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);
   void show(PoolEntry& entry, const std::optional<Error>& failure);
-  Result<PoolHold> hold(PoolEntry& entry) const;
+  Result<PoolHold> hold(PoolEntry& entry, Nanoseconds within = kControlWithin) const;
   Result<void> require_open(const PoolEntry& entry) const;
   control::PoolDescription shown(const PoolEntry& entry) const;
   bool has(const SessionEntry& entry, bool SessionEntry::*what) const;
@@ -269,7 +273,7 @@ class PeerService {
   };
   Result<Keys> make_keys(const PoolEntry& entry, const control::SessionRequest& request,
                          const Plane& plane) const;
-  Result<PoolHold> hold_prepared(PoolEntry& entry) const;
+  Result<PoolHold> hold_prepared(PoolEntry& entry, Nanoseconds within = kControlWithin) const;
   Result<void> record_writer(PoolEntry& entry, const WriterRecord& record);
   Result<void> note_medium(PoolEntry& entry, Result<void> outcome);
   Result<control::SessionGrant> grant(const PoolPointer& entry,

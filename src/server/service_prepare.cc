@@ -37,8 +37,8 @@ Result<void> PeerService::prepare(PoolEntry& entry, const control::SessionReques
 }
 
 /// entry.preparing, for a scope. Errors: TimedOut, with how far it is.
-Result<PoolHold> PeerService::hold_prepared(PoolEntry& entry) const {
-  if (entry.preparing.take(kControlWithin)) return PoolHold(entry.preparing);
+Result<PoolHold> PeerService::hold_prepared(PoolEntry& entry, Nanoseconds within) const {
+  if (entry.preparing.take(within)) return PoolHold(entry.preparing);
   const MutexLock lock(mutex_);
   return Error{ErrorCode::TimedOut,
                fmt::format("pool '{}': what an earlier writer left is being made durable, {} of {} "

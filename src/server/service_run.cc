@@ -132,7 +132,7 @@ void PeerService::run_attached(const SessionPointer& entry) {
       break;
     }
     if (*handled != 0) {
-      if (options_.handled) options_.handled();
+      if (options_.handled) options_.handled(entry->session.terms());
       spin.found_work();
       empty_polls = 0;
     } else if (++empty_polls % kPollsPerQuestion == 0 && !spin.keep_polling()) {
@@ -279,7 +279,7 @@ bool PeerService::pump() {
     const auto handled = entry->session.pump();
     if (handled.ok() && *handled == 0) continue;
     something = true;
-    if (handled.ok() && options_.handled) options_.handled();
+    if (handled.ok() && options_.handled) options_.handled(entry->session.terms());
     if (handled.ok()) continue;
     session_failed(entry, handled.error());
     finish(entry);

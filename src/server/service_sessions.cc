@@ -355,6 +355,7 @@ void PeerService::finish(const SessionPointer& entry) {
   if (!abandoned_.load()) replayed = entry->session.replay();
   if (!replayed) session_failed(entry, replayed.error());
   const SessionTerms& terms = entry->session.terms();
+  if (options_.ended) options_.ended(terms);
   const MutexLock lock(mutex_);
   entry->pool->ended += entry->session.counters();
   entry->pool->ended_times += entry->session.times();

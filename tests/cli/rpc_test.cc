@@ -10,9 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/json.h"
@@ -28,6 +31,7 @@ constexpr std::uint32_t kEcho = 7;
 constexpr std::uint32_t kRefuse = 8;
 constexpr std::uint32_t kHang = 9;
 constexpr std::uint32_t kCount = 10;
+constexpr std::uint32_t kApplication = 7;
 
 Result<std::size_t> echo(const RpcCall& call, RpcTransaction&, std::span<std::byte> reply) {
   std::copy(call.payload.begin(), call.payload.end(), reply.begin());
@@ -46,6 +50,7 @@ class RpcPoolFile : public testing::Test {
     options.transports = {Transport::Tcp};
     options.data_bytes = 4096;
     options.clients_max = 4;
+    options.application = kApplication;
     options.handlers[kEcho] = echo;
     options.handlers[kRefuse] = [](const RpcCall&, RpcTransaction&, std::span<std::byte>) {
       return Result<std::size_t>(Error{ErrorCode::OutOfRange, "not today"});
@@ -79,6 +84,7 @@ class RpcPoolFile : public testing::Test {
     std::filesystem::copy_file(options.pool, left_);
   }
 
+ public:
   struct Release {
     std::atomic<bool>& flag;
     ~Release() {
@@ -87,6 +93,7 @@ class RpcPoolFile : public testing::Test {
     }
   };
 
+ protected:
   test::TestDirectory directory_;
   const std::string left_ = directory_.file("left.pool");
   std::atomic<bool> hangs_{false};
@@ -131,6 +138,69 @@ TEST_F(RpcPoolFile, IsListedAndInspected) {
   EXPECT_TRUE(contains(run(inspect).out, "begun"));
 }
 
+// A call hangs in its handler, and a query in its own. Expect: a server that runs says so.
+TEST_F(RpcPoolFile, OfAServerThatRunsItIsShownWhatItIsAt) {
+  std::atomic<bool> asked{false};
+  std::atomic<bool> over{false};
+  RpcServerOptions options;
+  options.pool = directory_.file("running.pool");
+  options.listen = "127.0.0.1:0";
+  options.data_listen = "127.0.0.1:0";
+  options.transports = {Transport::Tcp};
+  options.handlers[kHang] = [&](const RpcCall&, RpcTransaction&, std::span<std::byte>) {
+    over.wait(false);
+    return Result<std::size_t>(std::size_t{0});
+  };
+  options.queries[kEcho] = [&](std::span<const std::byte>, const RpcData&, std::span<std::byte>) {
+    asked.store(true);
+    asked.notify_all();
+    over.wait(false);
+    return Result<std::size_t>(std::size_t{0});
+  };
+  auto server = RpcServer::open(options);
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  RpcClientOptions asking;
+  asking.server = server->address();
+  asking.name = "teller-1";
+  asking.measure_costs = false;
+  auto client = RpcClient::open(asking);
+  asking.name = "teller-2";
+  auto other = RpcClient::open(asking);
+  const std::vector<std::string> status{"rpc", "status", server->address()};
+  EXPECT_TRUE(contains(run(status).out, "nothing is in its handler now"));
+  std::thread query;
+  {
+    const Release release{over};
+    ASSERT_TRUE(client.ok() && other.ok());
+    query = std::thread([&other] { EXPECT_TRUE(other->query(kEcho, {}).ok()); });
+    const auto call = client->call(kHang, {});
+    EXPECT_TRUE(call.ok() && client->wait(*call, RpcLevel::Durable).ok());
+    asked.wait(false);
+    const Deadline end = Deadline::after(std::chrono::seconds(30));
+    while (server->status().executing.size() < 2 && !end.passed()) std::this_thread::yield();
+    const Outcome shown = expect_document(status, "rpc-status.schema.json");
+    EXPECT_EQ(shown.status, 0) << shown.err;
+    const auto executing = nlohmann::json::parse(shown.out).at("executing");
+    EXPECT_EQ(executing.size(), 2u);
+    for (const auto& each : executing) {
+      const bool is_query = !each.contains("sequence");
+      EXPECT_EQ(each.at("client"), is_query ? "teller-2" : "teller-1");
+      EXPECT_EQ(each.at("operator"), is_query ? kEcho : kHang);
+      EXPECT_GT(each.at("lasted_ns"), 0);
+    }
+    const std::string text = run(status).out;
+    EXPECT_TRUE(contains(text, "call 1 of client 'teller-1', operator 9: for ")) << text;
+    EXPECT_TRUE(contains(text, "a query of client 'teller-2', operator 7: for ")) << text;
+  }
+  query.join();
+  const std::string address = server->address();
+  *server = *RpcServer::open([&] {
+    options.pool = directory_.file("another.pool");
+    return options;
+  }());
+  EXPECT_EQ(run({"rpc", "status", address}).status, 1) << "nobody is there any more";
+}
+
 // What the pool holds is for a server's program to execute: the command shows it, and says whether
 // that is through.
 TEST_F(RpcPoolFile, IsDrainedByItsServersProgram) {
@@ -155,6 +225,7 @@ TEST_F(RpcPoolFile, IsDrainedByItsServersProgram) {
 
   RpcServerOptions options;
   options.pool = left_;
+  options.application = kApplication;
   options.handlers[kEcho] = echo;
   options.handlers[kHang] = echo;
   const auto replayed = RpcServer::replay(options);
@@ -164,6 +235,25 @@ TEST_F(RpcPoolFile, IsDrainedByItsServersProgram) {
   EXPECT_EQ(drained.status, 0) << drained.err;
   EXPECT_EQ(nlohmann::json::parse(drained.out).at("drained"), true);
   EXPECT_TRUE(contains(run({"rpc", "drain", left_}).out, "drained: every durable call is applied"));
+}
+
+// Its calls are another application's. Expect: that one's server does not get the pool, so nothing
+// is drained; the command asks of no application, and says when its own server's program has
+// drained it.
+TEST_F(RpcPoolFile, IsNotDrainedByAnotherApplication) {
+  RpcServerOptions options;
+  options.pool = left_;
+  options.application = 8;
+  options.handlers[kEcho] = echo;
+  options.handlers[kHang] = echo;
+  EXPECT_EQ(RpcServer::replay(options).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(RpcServer::open(options).code(), ErrorCode::InvalidArgument);
+  const Outcome left = expect_document({"rpc", "drain", left_}, "rpc.schema.json");
+  EXPECT_EQ(left.status, 1);
+  EXPECT_EQ(nlohmann::json::parse(left.out).at("order").size(), 2u);
+  options.application = kApplication;
+  ASSERT_TRUE(RpcServer::replay(options).ok());
+  EXPECT_EQ(run({"rpc", "drain", left_}).status, 0);
 }
 
 // Else it would be recovered, and decided about, without a flush.
@@ -207,6 +297,7 @@ TEST_F(RpcPoolFile, WhatCanNotBeLookedAtIsRefused) {
   // One that is served is its server's.
   RpcServerOptions options;
   options.pool = left_;
+  options.application = kApplication;
   options.listen = "127.0.0.1:0";
   options.data_listen = "127.0.0.1:0";
   options.handlers[kEcho] = echo;
@@ -215,6 +306,103 @@ TEST_F(RpcPoolFile, WhatCanNotBeLookedAtIsRefused) {
   const Outcome busy = run({"rpc", "list", left_});
   EXPECT_EQ(busy.status, 1);
   EXPECT_TRUE(contains(busy.err, "[busy]")) << busy.err;
+}
+
+/// Calls of four clients wait, some with the same order keys, some with none, more than one
+/// transaction takes; the first of them was begun.
+class RpcReplay : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_.pool = directory_.file("waiting.pool");
+    options_.listen = "127.0.0.1:0";
+    options_.data_listen = "127.0.0.1:0";
+    options_.transports = {Transport::Tcp};
+    options_.clients_max = 4;
+    options_.handlers[kHang] = [this](const RpcCall&, RpcTransaction&, std::span<std::byte>) {
+      over_.wait(false);
+      return Result<std::size_t>(std::size_t{0});
+    };
+    options_.handlers[kEcho] = echo;
+    auto server = RpcServer::open(options_);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    const RpcPoolFile::Release release{over_};
+    std::vector<RpcClient> clients;
+    for (int client = 0; client < 4; ++client) {
+      RpcClientOptions asking;
+      asking.server = server->address();
+      asking.name = fmt::format("teller-{}", client);
+      asking.measure_costs = false;
+      auto opened = RpcClient::open(asking);
+      ASSERT_TRUE(opened.ok()) << opened.error().message;
+      clients.push_back(std::move(*opened));
+    }
+    ASSERT_TRUE(clients[0].call(kHang, {}).ok());
+    Random random(14);
+    for (RpcClient& client : clients) {
+      RpcHandle last;
+      for (int call = 0; call < 30; ++call) {
+        const auto begun = client.call(kEcho, {}, random.below(4));
+        ASSERT_TRUE(begun.ok()) << begun.error().message;
+        last = *begun;
+      }
+      ASSERT_TRUE(client.wait(last, RpcLevel::Durable).ok());
+    }
+    std::filesystem::copy_file(options_.pool, left_);
+  }
+
+  /// The calls in the order in which a server with so many threads executes what waits.
+  std::vector<std::string> executed_from(const std::string& pool, std::uint32_t threads) {
+    std::mutex mutex;
+    std::vector<std::string> executed;
+    const auto note = [&](const RpcCall& call, RpcTransaction&, std::span<std::byte>) {
+      const std::lock_guard lock(mutex);
+      executed.push_back(fmt::format("{} {}", call.client, call.sequence));
+      return Result<std::size_t>(std::size_t{0});
+    };
+    options_.pool = pool;
+    options_.handler_threads = threads;
+    options_.handlers[kHang] = note;
+    options_.handlers[kEcho] = note;
+    const auto replayed = RpcServer::replay(options_);
+    EXPECT_TRUE(replayed.ok()) << replayed.error().message;
+    return executed;
+  }
+
+  const test::TestDirectory directory_;
+  const std::string left_ = directory_.file("left.pool");
+  RpcServerOptions options_;
+  std::atomic<bool> over_{false};
+};
+
+// Expect: they are executed in the turns that the command shows, with one thread or several.
+TEST_F(RpcReplay, ShowsTheTurnsOfEveryNumberOfThreads) {
+  for (const std::uint32_t threads : {1u, 2u, 3u, 8u}) {
+    SCOPED_TRACE(threads);
+    const std::string pool = directory_.file(fmt::format("{}.pool", threads));
+    std::filesystem::copy_file(left_, pool);
+    const Outcome shown = expect_document(
+        {"rpc", "replay", pool, "--handler-threads", std::to_string(threads)}, "rpc.schema.json");
+    ASSERT_EQ(shown.status, 0) << shown.err;
+    const auto order = nlohmann::json::parse(shown.out).at("order");
+    ASSERT_EQ(order.size(), 121u);
+    const std::vector<std::string> executed = executed_from(pool, threads);
+    ASSERT_EQ(executed.size(), order.size());
+    // Within a turn any order; the turns one after the other.
+    std::size_t largest = 0;
+    for (std::size_t from = 0, to = 0; from < order.size(); from = to) {
+      std::set<std::string> turn;
+      while (to < order.size() && order[to].at("turn") == order[from].at("turn")) {
+        turn.insert(fmt::format("{} {}", order[to].at("client").get<std::string>(),
+                                order[to].at("sequence").get<int>()));
+        ++to;
+      }
+      const std::set<std::string> then(executed.begin() + static_cast<std::ptrdiff_t>(from),
+                                       executed.begin() + static_cast<std::ptrdiff_t>(to));
+      EXPECT_EQ(then, turn) << "turn " << order[from].at("turn");
+      largest = std::max(largest, turn.size());
+    }
+    EXPECT_EQ(largest, std::min<std::size_t>(threads, 3));  // there are three keys
+  }
 }
 
 /// Two clients with a call each that was set aside and one behind it, and a server that ended well.

@@ -146,6 +146,7 @@ void name_mirror() {
   name(&MirrorMemory::file);
   name(&MirrorMemory::create_file);
   name(&MirrorMemory::bytes);
+  name(&MirrorMemory::bytes_of);
   name(&Mirror::open);
   name(&Mirror::memory);
   name(&Mirror::persist);
@@ -227,5 +228,5 @@ int main() {
   name_life<RpcServer>();
   name_life<RpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 146 ? "all" : "not all") << '\n';
+  std::cout << (named == 147 ? "all" : "not all") << '\n';
 }
