@@ -26,18 +26,29 @@ import tomllib
 RUN_SECONDS_MAX = 3600
 RUN_TIMES_MAX = 5
 BUILD_SECONDS_MAX = 3600
-FIELDS = {"name", "law", "file", "from", "to", "build", "run"}
+COMMAND = "apps/perdure/perdure"  # has no gtest names
+CHANGE = {"file", "from", "to"}
+FIELDS = {"name", "law", "build", "run"}
 
 
 TEST_OF = re.compile(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", re.MULTILINE)
 
 
 def read_mutants(path):
-    mutants = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
+    return mutants_of(path.read_text(encoding="utf-8"), path)
+
+
+def mutants_of(text, path):
+    """Each with its `changes`, of which most have one, as fields of their own."""
+    mutants = tomllib.loads(text)["mutant"]
     for mutant in mutants:
-        missing = FIELDS - mutant.keys()
-        if missing or mutant.keys() - FIELDS:
-            raise SystemExit(f"{path}: mutant {mutant.get('name')}: fields are {sorted(FIELDS)}")
+        if "changes" not in mutant:
+            mutant["changes"] = [{field: mutant.pop(field, None) for field in CHANGE}]
+        whole = all(change.keys() == CHANGE and None not in change.values()
+                    for change in mutant["changes"])
+        if not whole or mutant.keys() != FIELDS | {"changes"}:
+            raise SystemExit(f"{path}: mutant {mutant.get('name')}: fields are {sorted(FIELDS)}, "
+                             f"and {sorted(CHANGE)} or `changes` with several of those")
     return mutants
 
 
@@ -52,16 +63,20 @@ def tests_below(directory):
 
 def wrong_with(root, mutant):
     """What is wrong with an entry of the list, as far as the sources tell."""
-    path = root / mutant["file"]
-    if not path.is_file():
-        yield f"there is no {mutant['file']}"
-    elif (times := path.read_text(encoding="utf-8").count(mutant["from"])) != 1:
-        yield f"{mutant['file']} has its line {times} times"
-    if mutant["from"] == mutant["to"]:
-        yield "it changes nothing"
+    for change in mutant["changes"]:
+        path = root / change["file"]
+        if not path.is_file():
+            yield f"there is no {change['file']}"
+        elif (times := path.read_text(encoding="utf-8").count(change["from"])) != 1:
+            yield f"{change['file']} has its line {times} times"
+        if change["from"] == change["to"]:
+            yield "it changes nothing"
     program, *arguments = shlex.split(mutant["run"])
-    if pathlib.PurePath(program).name not in mutant["build"]:
+    if pathlib.PurePath(program).name not in map(lambda each: pathlib.PurePath(each).name,
+                                                 mutant["build"]):
         yield f"{program} is not what it builds"
+    if program == COMMAND:
+        return
     names = tests_below(root / pathlib.PurePath(program).parent)
     option = "--gtest_filter="
     filters = [words[len(option):] for words in arguments if words.startswith(option)]
@@ -128,19 +143,23 @@ def run(options, words, seconds_max):
 
 def try_mutant(options, mutant, usual_seconds):
     """What became of it: a word, and what to show when that is not `killed`."""
-    path = options.scratch / mutant["file"]
-    original = path.read_text(encoding="utf-8")
-    if original.count(mutant["from"]) != 1:
-        return "gone", f"{mutant['file']} has this line {original.count(mutant['from'])} times"
-    path.write_text(original.replace(mutant["from"], mutant["to"]), encoding="utf-8")
+    originals = {}
     try:
+        for change in mutant["changes"]:
+            path = options.scratch / change["file"]
+            text = path.read_text(encoding="utf-8")
+            originals.setdefault(path, text)
+            if text.count(change["from"]) != 1:
+                return "gone", f"{change['file']} has this line {text.count(change['from'])} times"
+            path.write_text(text.replace(change["from"], change["to"]), encoding="utf-8")
         built, output = build(options, mutant["build"])
         if not built:
             return "does not build", output[-2000:]
         passed, output = run(options, mutant["run"], 60 + RUN_TIMES_MAX * usual_seconds)
         return ("SURVIVED", output[-500:]) if passed else ("killed", "")
     finally:
-        path.write_text(original, encoding="utf-8")
+        for path, text in originals.items():
+            path.write_text(text, encoding="utf-8")
 
 
 def check_unchanged(options, mutants):
