@@ -171,8 +171,22 @@ TEST(RpcFailures, AServerThatIsKilledComesBackAndNoLoggedCallIsLost) {
   for (const RpcFailureRow& row : *rows) {
     EXPECT_EQ(row.failure, "") << row.relies_on_log << " " << row.write_percent;
     EXPECT_GT(row.calls, 0u);
-    EXPECT_GT(row.failure_ms, 0);
+    EXPECT_GT(row.call_us, 0);
+    EXPECT_GE(row.seconds, 2 * 0.020);  // it was down for that long
   }
+}
+
+TEST(RpcFailures, WhatAFailureCostsIsNotSaidOfAMachineThatWasNotQuiet) {
+  RpcFailureRow row;
+  row.calls = 1000;
+  row.call_us = 10;
+  row.failure_ms = -190;
+  RpcFailureRow other = row;
+  other.relies_on_log = true;
+  other.failure_ms = 190;
+  const std::string text = rpc_failures_text({row, other}, {});
+  EXPECT_NE(text.find("not quiet"), std::string::npos) << text;
+  EXPECT_EQ(text.find("-190"), std::string::npos) << text;
 }
 
 TEST(RpcFailures, WhatFollowsForAnAvailabilityIsCallsAndFailures) {

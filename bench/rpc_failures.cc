@@ -312,7 +312,8 @@ report::Table found_table(const std::vector<RpcFailureRow>& rows,
       continue;
     }
     table.rows.push_back({share, client, report::grouped(row.calls), report::grouped(row.failures),
-                          report::figure(row.call_us), report::figure(row.failure_ms),
+                          report::figure(row.call_us),
+                          row.priced() ? report::figure(row.failure_ms) : "not quiet",
                           report::grouped(row.resent), report::grouped(row.resent_bytes(options)),
                           report::grouped(row.repeated)});
   }
@@ -329,10 +330,9 @@ report::Table derived_table(const std::vector<RpcFailureRow>& rows,
     table.columns.push_back({fmt::format("{:.4g} %, of the time", available * 100)});
   }
   for (const RpcFailureRow& log : rows) {
-    if (!log.relies_on_log || !log.failure.empty()) continue;
+    if (!log.relies_on_log || !log.priced()) continue;
     for (const RpcFailureRow& again : rows) {
-      if (again.relies_on_log || again.write_percent != log.write_percent ||
-          !again.failure.empty()) {
+      if (again.relies_on_log || again.write_percent != log.write_percent || !again.priced()) {
         continue;
       }
       std::vector<std::string> line{fmt::format("{} %", log.write_percent)};

@@ -41,12 +41,14 @@ struct RpcFailureRow {
   std::uint64_t repeated = 0;  // writes that were executed more than once
   double seconds = 0;
   double call_us = 0;     // a call's share of the time when nothing fails
-  double failure_ms = 0;  // what a failure adds to the time
+  double failure_ms = 0;  // what a failure adds to the time; below 0: calls took longer before them
   std::string failure;    // why there are no numbers
 
   std::uint64_t resent_bytes(const RpcFailureOptions& options) const {
     return resent * options.payload_bytes;
   }
+  /// There are numbers, and the machine was quiet enough for what a failure costs to be one.
+  bool priced() const { return failure.empty() && failure_ms > 0; }
   /// Seconds that so many calls take when the server is up that share of the time.
   double seconds_at(double availability, double calls, const RpcFailureOptions& options) const;
 };
