@@ -159,7 +159,9 @@ class ReplicatedLog {
   Result<void> accept_head(const Opening& opening, History& history, Lsn head);
   Result<void> choose_head(Opening& opening, History& history);
   Result<void> adopt(Opening& opening, const History& history);
-  const Configuration* lacking_of(const Configurations& in_play) const;
+  template <typename Needs>
+  const Configuration* lacking_of(const Configurations& in_play, Needs needs) const;
+  Result<void> require_votes_kept(const Opening& opening, const Configurations& in_play);
   Result<void> adopt_what_is_left(Opening& opening, const History& history, const Target& target);
   void correct_repairs();
   void note_differences(Opening& opening, const History& history) const;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <future>
 #include <system_error>
 
@@ -221,6 +222,21 @@ Target ReplicatedLog::target_here(const Boundary& to) const {
   return target;
 }
 
+/// Which of the configurations in play has fewer replicas that can be written than it needs; null:
+/// none.
+template <typename Needs>
+const Configuration* ReplicatedLog::lacking_of(const Configurations& in_play, Needs needs) const {
+  std::vector<pmem::Uuid> up;
+  for (const Replica& each : replicas_) {
+    if (each.up()) up.push_back(*each.pool());
+  }
+  const auto lacks = [&](const Configuration& each) {
+    return count_members(each, up) < std::invoke(needs, each);
+  };
+  const auto found = std::find_if(in_play.begin(), in_play.end(), lacks);
+  return found == in_play.end() ? nullptr : &*found;
+}
+
 /// Steps 7 and 8.
 Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
   anchor_ = *history.report.start.anchor;
@@ -238,22 +254,26 @@ Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
     return too_few(fmt::format("recovering log '{}'", options_.pool), history.in_play.back());
   }
   adopt_on_others(opening, history, target);
+  PERDURE_TRY_VOID(require_votes_kept(opening, history.in_play));
   PERDURE_TRY_VOID(begin_epoch(history.in_play));
   correct_repairs();
   return {};
 }
 
-/// Which of the configurations in play has too few replicas that can be written; null: none.
-const Configuration* ReplicatedLog::lacking_of(const Configurations& in_play) const {
-  std::vector<pmem::Uuid> up;
-  for (const Replica& each : replicas_) {
-    if (each.up()) up.push_back(*each.pool());
-  }
-  const auto lacks = [&](const Configuration& each) {
-    return count_members(each, up) < each.quorum;
-  };
-  const auto found = std::find_if(in_play.begin(), in_play.end(), lacks);
-  return found == in_play.end() ? nullptr : &*found;
+/// Who is incomplete may have come along to accept a loss that one replica alone has begun with,
+/// and would come along again: it promises nothing of that epoch. So where such a one was read, as
+/// many have to be parts of this epoch as its votes took, before anything rests on them.
+Result<void> ReplicatedLog::require_votes_kept(const Opening& opening,
+                                               const Configurations& in_play) {
+  const bool incomplete = std::any_of(
+      opening.surveys.begin(), opening.surveys.end(),
+      [](const auto& found) { return found && found->report && found->state().marks.incomplete; });
+  if (!incomplete) return {};
+  const Configuration* const lacking = lacking_of(in_play, &Configuration::votes_needed);
+  if (lacking == nullptr) return {};
+  return too_few(
+      fmt::format("recovering log '{}', of which a replica is incomplete", options_.pool),
+      *lacking);
 }
 
 /// Accepts a loss. What the chosen replica gives up, or one that begins without it, is given up
@@ -268,7 +288,7 @@ Result<void> ReplicatedLog::adopt_what_is_left(Opening& opening, const History& 
     if (!ready.ok()) chosen.mark_down(ready.error());
   }
   if (chosen.up() || chosen.unfit()) adopt_on_others(opening, history, target);
-  const Configuration* const lacking = lacking_of(history.in_play);
+  const Configuration* const lacking = lacking_of(history.in_play, &Configuration::quorum);
   if (!chosen.up() && !chosen.unfit()) {
     return Error{
         ErrorCode::QuorumLost,
@@ -285,7 +305,7 @@ Result<void> ReplicatedLog::adopt_what_is_left(Opening& opening, const History& 
   if (chosen.up()) (void)adopt_on(history.at, history.at, opening, history, accepted);
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     if (index == history.at || !replicas_[index].sending()) continue;
-    if (lacking_of(history.in_play) != nullptr) break;
+    if (lacking_of(history.in_play, &Configuration::quorum) != nullptr) break;
     const auto words = write_words(replicas_[index], accepted);
     if (words.ok()) {
       begin_on(index, opening, accepted);

@@ -460,6 +460,85 @@ TEST(LogAfterALoss, AnAcceptanceThatCameToNothingUndoesNoChange) {
   EXPECT_GT(tried, 0u);
 }
 
+/// {0, 1, 2}; 3 is added and the quorum of 2 is kept while 2 is away, and 1 never heard that this
+/// is committed; the record before it is damaged there. The loss is accepted by 1 and 2, and 2
+/// loses its power in the midst.
+Result<Writer> addition_given_up(Cluster& cluster, std::uint64_t events) {
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  const log::Configuration before = log->configuration();
+  cluster.cut_off(2, true);
+  EXPECT_TRUE(log->add_replica(cluster.peer(3), 2).ok());
+  log.reset();
+  put_state(cluster, 1, [&](log::LogState& state) { state.configuration = before; });
+  cluster.on_medium(1, [](std::span<std::byte> bytes) {
+    std::fill_n(bytes.begin() + log::kCommittedWordAt, 8, std::byte{0});
+  });
+  cluster.flip_record(1, tickets[2].lsn);
+  cut_off(cluster, {0, 3}, true);
+  cluster.cut_off(2, false);
+  cluster.world().cut_after(cluster.server(2).machine(), events);
+  auto accepted = accepting(cluster);
+  cluster.world().cancel_cut();
+  cluster.stop(2);
+  cluster.start(2);
+  return accepted;
+}
+
+/// When 2 loses its power so that it alone says that the loss is accepted. 0: never.
+std::uint64_t accepted_by_one() {
+  for (std::uint64_t events = 300; events < 2500; events += 19) {
+    Cluster cluster(4);
+    if (addition_given_up(cluster, events).ok()) break;
+    if (cluster.scan(2).start.state().epoch != Epoch{2}) continue;
+    if (cluster.scan(1).start.state().marks.incomplete) return events;
+  }
+  return 0;
+}
+
+// One alone says that the loss is accepted, and is away; the other one that was to come along has
+// its vote where the log goes on without, and fails before it is a part of that. Then these two are
+// all that is there. Expect: what was committed without them is not taken away.
+TEST(LogAfterALoss, WhoWasToComeAlongVotesForNothingElseLater) {
+  const std::uint64_t accepted = accepted_by_one();
+  ASSERT_GT(accepted, 0u);
+  bool equal = false;
+  std::size_t failed = 0;
+  for (std::uint64_t events = 200; events < 3000 && !equal; events += 19) {
+    SCOPED_TRACE(fmt::format("cut after {}", events));
+    Cluster cluster(4);
+    ASSERT_FALSE(addition_given_up(cluster, accepted).ok());
+    cluster.cut_off(2, true);
+    cut_off(cluster, {0, 3}, false);
+    cluster.world().cut_after(cluster.server(1).machine(), events);
+    auto opened = cluster.open({0, 1, 2, 3});
+    cluster.world().cancel_cut();
+    equal = opened.ok() && (*opened)->status().replicas[1].up;
+    failed += equal ? 0 : 1;
+    std::uint64_t next = 3;
+    if (opened.ok()) {
+      cut_off(cluster, {1}, true);
+      Cluster::append(**opened, 2);
+      next = (*opened)->status().next_index;
+      opened->reset();
+    }
+    cluster.stop(1);
+    cluster.start(1);
+    cut_off(cluster, {0, 3}, true);
+    cut_off(cluster, {1, 2}, false);
+    for (const Order& order : {Order{0, 1, 2}, Order{0, 1, 2, 3}}) {
+      const auto again = cluster.open(order);
+      if (again.ok()) {
+        EXPECT_EQ((*again)->status().next_index, next);
+        EXPECT_EQ(next, 3u) << "opened by those who have not got it";
+      }
+    }
+  }
+  EXPECT_TRUE(equal);
+  EXPECT_GT(failed, 0u);
+}
+
 /// Lets something happen between what is read of the first pages: once, before the states are.
 class Interrupted final : public ByteSource {
  public:
