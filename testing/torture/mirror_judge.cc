@@ -11,16 +11,16 @@
 namespace perdure::test {
 
 void MirrorJudge::begin_life(std::span<const std::uint64_t> memory) {
-  PERDURE_ASSERT(memory.size() == places_.size());
+  PERDURE_ASSERT(memory.size() == now_.places.size());
   for (std::size_t word = 0; word < memory.size(); ++word) {
-    places_[word] = {{0, 0, false, memory[word]}};
+    now_.places[word] = {{0, 0, false, memory[word]}};
   }
-  acknowledged_ = 0;
+  now_.acknowledged = 0;
 }
 
 /// Which of the values that were stored into a word this is; the newest.
 std::size_t MirrorJudge::index_of(std::size_t word, std::uint64_t value, const std::string& who) {
-  const auto& writes = places_[word];
+  const auto& writes = now_.places[word];
   for (std::size_t index = writes.size(); index-- > 0;) {
     if (writes[index].value == value) return index;
   }
@@ -31,24 +31,24 @@ std::size_t MirrorJudge::index_of(std::size_t word, std::uint64_t value, const s
 
 /// The oldest that may be there when everything up to `update` must be.
 std::size_t MirrorJudge::least(std::size_t word, std::uint64_t update) const {
-  const auto& writes = places_[word];
+  const auto& writes = now_.places[word];
   std::size_t at = writes.size() - 1;
   while (at > 0 && writes[at].update > update) --at;
   return at;
 }
 
 void MirrorJudge::holds(std::span<const std::uint64_t> words, const std::string& who) {
-  PERDURE_ASSERT(words.size() == places_.size());
+  PERDURE_ASSERT(words.size() == now_.places.size());
   std::map<std::uint64_t, std::uint32_t> shown;    // by update: the last epoch that is there
   std::map<std::uint64_t, std::uint32_t> lacking;  // and the first of which something is not
   for (std::size_t word = 0; word < words.size(); ++word) {
-    const auto& writes = places_[word];
+    const auto& writes = now_.places[word];
     const std::size_t at = index_of(word, words[word], who);
-    const std::size_t wanted = least(word, acknowledged_);
+    const std::size_t wanted = least(word, now_.acknowledged);
     if (at < wanted) {
       return broken("persisted-is-never-lost",
                     fmt::format("{}: word {} lacks update {}, and {} was acknowledged", who, word,
-                                writes[wanted].update, acknowledged_));
+                                writes[wanted].update, now_.acknowledged));
     }
     const Write& held = writes[at];
     if (held.ordered) shown[held.update] = std::max(shown[held.update], held.epoch);

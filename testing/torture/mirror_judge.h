@@ -4,7 +4,8 @@
 //
 //   persisted-is-never-lost   what was acknowledged is on every replica that was in sync when the
 //                             program ended, in the local memory, in what is read from a replica,
-//                             and in what is brought back from the replicas
+//                             and in what is brought back from the replicas; no memory that is
+//                             older counts again, and nothing is acknowledged to an older program
 //   epochs-are-in-order       of an ordered update nothing of an epoch is there without all of the
 //                             earlier ones
 //   nothing-from-nowhere      every word that is found was stored there by the program
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "testing/torture/torture.h"
@@ -34,14 +36,24 @@ class MirrorJudge final : public Judge {
     std::uint64_t value = 0;
   };
 
-  explicit MirrorJudge(std::size_t words) : places_(words) {
-    for (auto& writes : places_) writes.push_back({});
-  }
+  /// What was done to a memory and said of it since it was opened last.
+  struct Known {
+    std::vector<std::vector<Write>> places;  // by word: who wrote it, in order
+    std::uint64_t acknowledged = 0;
+  };
 
-  void wrote(std::size_t word, const Write& write) { places_[word].push_back(write); }
+  explicit MirrorJudge(std::size_t words) { now_.places.assign(words, std::vector<Write>(1)); }
+
+  void wrote(std::size_t word, const Write& write) { now_.places[word].push_back(write); }
   /// It and all before it: of the life that is.
-  void acknowledged(std::uint64_t update) { acknowledged_ = std::max(acknowledged_, update); }
-  std::uint64_t acknowledged() const { return acknowledged_; }
+  void acknowledged(std::uint64_t update) {
+    now_.acknowledged = std::max(now_.acknowledged, update);
+  }
+  std::uint64_t acknowledged() const { return now_.acknowledged; }
+
+  /// To go on later from what was known then: of another memory of the program.
+  const Known& known() const { return now_; }
+  void recall(Known known) { now_ = std::move(known); }
 
   /// A program opened the mirror, and this is what its memory holds: it counts from here on.
   void begin_life(std::span<const std::uint64_t> memory);
@@ -50,6 +62,9 @@ class MirrorJudge final : public Judge {
   /// Words from `first` on, read from a replica in sync when `known` was acknowledged.
   void read(std::size_t first, std::span<const std::uint64_t> words, std::uint64_t known);
 
+  /// A memory came to count that is older than what was acknowledged with another one; or a program
+  /// was told that an update is durable which another one had taken the mirror from.
+  void superseded(std::string story) { broken("persisted-is-never-lost", std::move(story)); }
   void unequal(std::string story) { broken("replicas-are-equal", std::move(story)); }
   void nothing_can_be_done(std::string story) { broken("something-can-be-done", std::move(story)); }
 
@@ -57,8 +72,7 @@ class MirrorJudge final : public Judge {
   std::size_t index_of(std::size_t word, std::uint64_t value, const std::string& who);
   std::size_t least(std::size_t word, std::uint64_t update) const;
 
-  std::vector<std::vector<Write>> places_;  // by word: who wrote it, in order
-  std::uint64_t acknowledged_ = 0;
+  Known now_;
 };
 
 }  // namespace perdure::test

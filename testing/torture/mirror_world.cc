@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -20,6 +21,13 @@ const std::string kMirrorPool = "mirrored";
 constexpr std::uint64_t kPoolBytes = 256 * 1024;
 constexpr std::uint64_t kWordBytes = 8;
 constexpr int kOpenings = 3;
+
+/// Where what is kept beside the memories costs no disk's time, if there is such a place.
+Result<TemporaryDirectory> make_place() {
+  auto made = TemporaryDirectory::make("/dev/shm");
+  if (made.ok()) return made;
+  return TemporaryDirectory::make(std::filesystem::temp_directory_path());
+}
 
 }  // namespace
 
@@ -41,7 +49,17 @@ MirrorWorld::MirrorWorld(const WorldOptions& options, const MirrorMachines& mach
   }
   in_sync_.assign(replicas, false);
   client_ = &world_.add_machine("client", profile);
-  new_local();
+  auto place = make_place();
+  PERDURE_ASSERT(place.ok());
+  place_.emplace(std::move(*place));
+  for (here_ = memories_.size(); here_-- > 0;) {
+    if (!options_.memories_keep_nothing) {
+      memories_[here_].state =
+          mirror::LocalStateFile(fmt::format("{}/memory{}", place_->path(), here_));
+    }
+    new_local();
+  }
+  here_ = 0;
   traits_ = {{"page-cache", profile.domain == PersistenceDomain::Page},
              {"unordered-writes", profile.write_order == WriteOrder::Unknown},
              {"messages-only", profile.transport == Transport::Tcp},
@@ -55,11 +73,18 @@ MirrorWorld::MirrorWorld(const WorldOptions& options, const MirrorMachines& mach
 
 MirrorWorld::~MirrorWorld() {
   world_.cancel_cut();
+  earlier_.reset();
   mirror_.reset();
 }
 
+/// As MirrorMemory::create_file() does it.
 void MirrorWorld::new_local() {
-  local_ = *pmem::CrashableRegion::open({kWords * kWordBytes, PersistenceDomain::Dmp});
+  Memory& here = memories_[here_];
+  here.region = *pmem::CrashableRegion::open({kWords * kWordBytes, PersistenceDomain::Dmp});
+  here.known = MirrorJudge(kWords).known();
+  here.is_superseded = ever_acknowledged_;
+  const auto removed = here.state.remove();
+  PERDURE_ASSERT(removed.ok());
 }
 
 void MirrorWorld::add_operations() {
@@ -82,9 +107,17 @@ void MirrorWorld::add_operations() {
   add("wait", 6, [this](Random& choices) { wait_for_some(choices); });
   add("read", 4, [this](Random& choices) { read_some(choices); });
   add("get-on", 8, [this](Random&) { get_on(); });
-  add("close", 1, [this](Random& choices) { end_life(choices, true, false); });
-  add("die", 1, [this](Random& choices) { end_life(choices, false, false); });
-  add("lose-memory", 1, [this](Random& choices) { end_life(choices, false, true); });
+  add("close", 1, [this](Random& choices) { end_life(choices, {.closes = true}); });
+  add("die", 1, [this](Random& choices) { end_life(choices, {}); });
+  add("lose-memory", 1, [this](Random& choices) { end_life(choices, {.loses_memory = true}); });
+  add("go-on-elsewhere", 1, [this](Random& choices) {
+    end_life(choices, {.closes = choices.chance(1, 2), .elsewhere = true});
+  });
+  add("be-taken-over", 1,
+      [this](Random& choices) { end_life(choices, {.elsewhere = true, .lives_on = true}); });
+  add("write-as-before", 2, [this](Random&) { write_as_before(); });
+  add("start-where-it-was", 2, [this](Random& choices) { start_where_it_was(choices); });
+  add("copy-only", 1, [this](Random& choices) { copy_only(choices); });
 }
 
 void MirrorWorld::add_fault(std::string name, std::uint32_t lasts_max,
@@ -143,7 +176,7 @@ void MirrorWorld::add_crashes() {
       "program-kill", 1,
       [this](Random& choices) {
         if (mirror_ == nullptr) return false;
-        end_life(choices, false, choices.chance(1, 4));
+        end_life(choices, {.loses_memory = choices.chance(1, 4)});
         return true;
       },
       [] { return true; }, [] {});
@@ -227,12 +260,10 @@ bool MirrorWorld::replace_medium(Random& choices) {
   return true;
 }
 
-/// The first time the power may fail on the way.
-bool MirrorWorld::try_open(bool first) {
+MirrorOptions MirrorWorld::mirror_options() const {
   MirrorOptions options;
   options.pool = kMirrorPool;
   options.quorum = quorum_;
-  options.start = lost_ ? MirrorStart::Replicas : MirrorStart::Local;
   options.staging_bytes = 32 * 1024;
   options.measure_costs = measures_;
   options.take_over = true;
@@ -241,24 +272,42 @@ bool MirrorWorld::try_open(bool first) {
   options.spin = std::chrono::microseconds(0);
   options.peer_timeout = std::chrono::milliseconds(500);
   options.reconnect = std::chrono::milliseconds(1);
+  return options;
+}
+
+Result<std::unique_ptr<ReplicatedMirror>> MirrorWorld::open_with(std::size_t memory,
+                                                                 const MirrorOptions& options) {
   std::vector<std::shared_ptr<client::Peer>> peers;
   for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+  const Memory& with = memories_[memory];
+  auto opened =
+      ReplicatedMirror::open(*with.region, std::move(peers), options, world_.clock(), with.state);
+  if (!opened.ok()) tell("     not opened: {}", opened.error().message);
+  return opened;
+}
+
+/// The first time the power may fail on the way. Memory over which a replica may have been copied
+/// in part is taken at its word now and then, which must be refused.
+bool MirrorWorld::try_open(bool first) {
+  MirrorOptions options = mirror_options();
+  options.start = lost_ ? MirrorStart::Replicas : MirrorStart::Local;
   WorldServer& server = any_server(random_);
   const bool cuts = first && struck_ == nullptr && !is_down(server) && random_.chance(1, 3);
   if (cuts) world_.cut_after(server.machine(), 1 + random_.below(4000));
-  auto opened = ReplicatedMirror::open(*local_, std::move(peers), options, world_.clock());
+  auto opened = open_with(here_, options);
   if (cuts) world_.cancel_cut();
-  if (!opened.ok()) {
-    tell("     not opened: {}", opened.error().message);
-    return false;
+  if (!opened.ok() && lost_ && random_.chance(1, 3)) {
+    options.start = MirrorStart::Local;
+    opened = open_with(here_, options);
+    half_refused_ += opened.ok() ? 0 : 1;
   }
+  if (!opened.ok()) return false;
   mirror_ = std::move(*opened);
   return true;
 }
 
 /// With all replicas there it must be possible, wherever it was interrupted before.
-bool MirrorWorld::ensure_open() {
-  if (mirror_ != nullptr) return true;
+bool MirrorWorld::open_newest() {
   bool opened = try_open(true);
   for (int again = 0; !opened && again < kOpenings; ++again) {
     ++opened_late_;
@@ -267,26 +316,98 @@ bool MirrorWorld::ensure_open() {
     world_.pass(std::chrono::seconds(1));
     opened = try_open(false);
   }
-  if (!opened) {
+  return opened;
+}
+
+bool MirrorWorld::ensure_open() {
+  if (mirror_ != nullptr) return true;
+  if (!open_newest()) {
     judge_.nothing_can_be_done("the mirror does not open with all its replicas");
     return false;
   }
   ++opened_;
   const auto memory = words_of(local());
-  if (lost_) {
-    ++restored_;
-    judge_.holds(memory, "what was restored");
-    const MirrorStatus status = mirror_->status();
-    for (std::size_t index = 0; index < servers_.size(); ++index) {
-      if (status.replicas[index].state != MirrorReplicaState::InSync) continue;
-      const auto there = servers_[index]->region().bytes().subspan(pmem::kPoolDataOffset + kDataAt,
-                                                                   kWords * kWordBytes);
-      if (words_of(there) != memory) judge_.unequal(servers_[index]->machine().name());
-    }
-  }
+  judge_.holds(memory, lost_ ? "what was restored" : "the memory that it was opened with");
+  if (lost_) judge_restored(memory);
   judge_.begin_life(memory);
   lost_ = false;
   return true;
+}
+
+void MirrorWorld::judge_restored(const std::vector<std::uint64_t>& memory) {
+  ++restored_;
+  const MirrorStatus status = mirror_->status();
+  for (std::size_t index = 0; index < servers_.size(); ++index) {
+    if (status.replicas[index].state != MirrorReplicaState::InSync) continue;
+    const auto there = servers_[index]->region().bytes().subspan(pmem::kPoolDataOffset + kDataAt,
+                                                                 kWords * kWordBytes);
+    if (words_of(there) != memory) judge_.unequal(servers_[index]->machine().name());
+  }
+}
+
+/// The program ended; somebody starts it with the memory of its other machine, as if nothing had
+/// been done since. Where nothing was acknowledged since it may be that, and counts from then on.
+void MirrorWorld::start_where_it_was(Random& choices) {
+  end_life(choices, {.closes = choices.chance(1, 2)});
+  end_earlier();
+  if (lost_ || mirror_ != nullptr) return;
+  auto opened = open_with(1 - here_, mirror_options());
+  if (!opened.ok()) {
+    ++older_refused_;
+    return;
+  }
+  ++older_taken_;
+  if (other().is_superseded) return judge_.superseded("an older memory was taken for what counts");
+  here_ = 1 - here_;
+  mirror_ = std::move(*opened);
+  judge_.recall(std::move(memories_[here_].known));
+  const auto memory = words_of(local());
+  judge_.holds(memory, "the memory of before");
+  judge_.begin_life(memory);
+}
+
+/// The program ended; an operator brings the replicas to equal without its memory, which goes on
+/// counting.
+void MirrorWorld::copy_only(Random& choices) {
+  end_life(choices, {.closes = choices.chance(1, 2)});
+  if (lost_ || mirror_ != nullptr) return;
+  const auto scratch = *pmem::CrashableRegion::open({kWords * kWordBytes, PersistenceDomain::Dmp});
+  MirrorOptions options = mirror_options();
+  options.start = MirrorStart::Replicas;
+  options.only_copies = true;
+  std::vector<std::shared_ptr<client::Peer>> peers;
+  for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+  WorldServer& server = any_server(choices);
+  if (choices.chance(1, 3)) world_.cut_after(server.machine(), 1 + choices.below(4000));
+  const auto copies = ReplicatedMirror::open(*scratch, std::move(peers), options, world_.clock());
+  for (int rounds = 0; copies.ok() && rounds < 1000 && !(*copies)->all_in_sync(); ++rounds) {
+    (*copies)->bring_back();
+    if (!(*copies)->progress()) world_.pass(std::chrono::milliseconds(1));
+  }
+  if (copies.ok()) (void)(*copies)->close(std::chrono::milliseconds(100));
+  world_.cancel_cut();
+  world_.settle();
+  all_back(false);
+}
+
+/// Of a program that another one has taken over from: it goes on, and is told so.
+void MirrorWorld::write_as_before() {
+  if (earlier_ == nullptr || mirror_ == nullptr) return;
+  const std::span<std::byte> memory = other().region->bytes();
+  perdure::store(memory.data(), UINT64_MAX);  // nobody stores that
+  const auto ticket = earlier_->flush({0, kWordBytes});
+  const auto waited = ticket.ok() ? earlier_->wait(*ticket, std::chrono::milliseconds(50))
+                                  : Result<void>(ticket.error());
+  if (waited.ok()) judge_.superseded("an update was acknowledged to an earlier program");
+  fenced_ += waited.code() == ErrorCode::Fenced ? 1 : 0;
+}
+
+/// It ends, and the power of its machine with it.
+void MirrorWorld::end_earlier() {
+  if (earlier_ == nullptr) return;
+  earlier_.reset();
+  other().region->power_cut(random_);
+  other().region->power_on();
 }
 
 std::vector<std::uint64_t> MirrorWorld::words_of(std::span<const std::byte> bytes) {
@@ -423,9 +544,9 @@ void MirrorWorld::get_on() {
 }
 
 /// The program ends, the power fails here and there, and all that is left is judged.
-void MirrorWorld::end_life(Random& choices, bool closes, bool loses_memory) {
+void MirrorWorld::end_life(Random& choices, const Ending& ending) {
   if (!ensure_open()) return;
-  if (closes) (void)mirror_->wait({mirror_->begun()}, std::chrono::seconds(2));
+  if (ending.closes) (void)mirror_->wait({mirror_->begun()}, std::chrono::seconds(2));
   note_acknowledged();
   const MirrorStatus status = mirror_->status();
   for (const auto& each : status.replicas) {
@@ -434,15 +555,23 @@ void MirrorWorld::end_life(Random& choices, bool closes, bool loses_memory) {
   }
   // Without its replicas and without its memory nothing is left to come back from.
   const bool others = servers_.size() > 1 || in_sync_[0];
-  lost_ = loses_memory && others && status.in_sync >= quorum_ && !replaced_;
-  if (closes) (void)mirror_->close(std::chrono::seconds(2));
+  lost_ = (ending.loses_memory || ending.elsewhere) && others && status.in_sync >= quorum_ &&
+          !replaced_;
+  if (ending.closes) (void)mirror_->close(std::chrono::seconds(2));
   was_replaced_ = std::exchange(replaced_, false);
+  end_earlier();
+  Memory& here = memories_[here_];
+  here.known = judge_.known();
+  here.is_superseded = false;
+  if (judge_.acknowledged() > 0) other().is_superseded = ever_acknowledged_ = true;
+  const bool elsewhere = lost_ && ending.elsewhere;
+  if (elsewhere && ending.lives_on) earlier_ = std::move(mirror_);
   mirror_.reset();
-  if (lost_) {
+  if (lost_ && !elsewhere) {
     new_local();
-  } else {
-    local_->power_cut(random_);
-    local_->power_on();
+  } else if (earlier_ == nullptr) {
+    here.region->power_cut(random_);
+    here.region->power_on();
   }
   world_.cancel_cut();
   struck_ = nullptr;
@@ -453,6 +582,9 @@ void MirrorWorld::end_life(Random& choices, bool closes, bool loses_memory) {
   }
   all_back(false);
   judge_replicas();
+  if (!elsewhere) return;
+  ++elsewhere_;
+  here_ = 1 - here_;
 }
 
 void MirrorWorld::judge_replicas() {
@@ -486,17 +618,16 @@ void MirrorWorld::finish() {
       server->region().flip_bit(pmem::kPoolDataOffset + kDataAt + 8, 3);
     }
   }
-  end_life(choices, choices.chance(1, 2), false);
+  end_life(choices, {.closes = choices.chance(1, 2)});
 }
 
 std::vector<Counter> MirrorWorld::counters() const {
-  return {{"acknowledged", acknowledged_},
-          {"copied_pages", copied_pages_},
-          {"opened", opened_},
-          {"opened_late", opened_late_},
-          {"power_cuts_counted", cuts_counted_},
-          {"quorums_lost", quorums_lost_},
-          {"restored", restored_},
+  return {{"acknowledged", acknowledged_}, {"copied_pages", copied_pages_},
+          {"elsewhere", elsewhere_},       {"fenced", fenced_},
+          {"half_refused", half_refused_}, {"older_refused", older_refused_},
+          {"older_taken", older_taken_},   {"opened", opened_},
+          {"opened_late", opened_late_},   {"power_cuts_counted", cuts_counted_},
+          {"quorums_lost", quorums_lost_}, {"restored", restored_},
           {"returned", returned_}};
 }
 

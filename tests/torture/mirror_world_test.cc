@@ -15,13 +15,15 @@ CampaignState campaign(const MirrorMachines& machines, std::uint64_t worlds) {
   options.worlds = worlds;
   options.operations = 300;
   options.world_words = "--world mirror";
-  return short_campaign(mirror_scenario(machines), options, !machines.a_bit_flips);
+  const bool whole = !machines.a_bit_flips && !machines.memories_keep_nothing;
+  return short_campaign(mirror_scenario(machines), options, whole);
 }
 
 TEST(MirrorTorture, NoLawIsBroken) {
   CampaignState state = campaign({}, rounds(24, 20'000));
-  for (const char* what : {"acknowledged", "copied_pages", "opened", "power_cuts_counted",
-                           "quorums_lost", "restored", "returned"}) {
+  for (const char* what :
+       {"acknowledged", "copied_pages", "elsewhere", "fenced", "half_refused", "older_refused",
+        "opened", "power_cuts_counted", "quorums_lost", "restored", "returned"}) {
     EXPECT_GT(state.counters[what], 0u) << what;
   }
   expect_all_came(mirror_scenario(), state);
@@ -31,6 +33,12 @@ TEST(MirrorTorture, ABitThatFlippedIsNoticed) {
   const CampaignState state = campaign({.a_bit_flips = true}, 1);
   ASSERT_EQ(state.failures.size(), 1u);
   EXPECT_EQ(state.failures[0].breach.law, "nothing-from-nowhere");
+}
+
+TEST(MirrorTorture, AnOlderMemoryThatCountsIsNoticed) {
+  const CampaignState state = campaign({.memories_keep_nothing = true}, 1);
+  ASSERT_EQ(state.failures.size(), 1u);
+  EXPECT_EQ(state.failures[0].breach.law, "persisted-is-never-lost");
 }
 
 TEST(MirrorJudge, KnowsWhatMayBeThere) {
