@@ -331,6 +331,7 @@ bool MirrorWorld::ensure_open() {
   if (lost_) judge_restored(memory);
   judge_.begin_life(memory);
   lost_ = false;
+  write_as_before();
   return true;
 }
 
@@ -601,14 +602,19 @@ void MirrorWorld::finish() {
   Random choices(random_.next());
   all_back(false);
   if (!ensure_open()) return;
+  all_back(false);  // the power may have failed on the way
   for (int rounds = 0; rounds < 200'000 && !mirror_->all_in_sync(); ++rounds) {
     mirror_->bring_back();
     if (!mirror_->progress()) world_.pass(std::chrono::milliseconds(1));
   }
   if (!mirror_->all_in_sync()) {
-    const auto why = mirror_->trouble();
-    return judge_.nothing_can_be_done("replicas that are there do not come in sync: " +
-                                      (why ? why->message : "they are on their way"));
+    std::string where;
+    for (const MirrorReplicaStatus& each : mirror_->status().replicas) {
+      where += fmt::format("; {} is {}{}{}, {} bytes compared, {} left to copy, {} copied",
+                           each.peer, to_string(each.state), each.down_reason.empty() ? "" : ": ",
+                           each.down_reason, each.compared, each.dirty_bytes, each.copied_bytes);
+    }
+    return judge_.nothing_can_be_done("replicas that are there do not come in sync" + where);
   }
   persist(choices, 12, false);
   const auto waited = mirror_->wait({mirror_->begun()}, std::chrono::seconds(10));
