@@ -532,7 +532,8 @@ typedef struct perdure_mirror_options {
   bool without_missing;      /* those that are away have nothing newer: the operator knows that */
   bool never_spin;           /* waiting sleeps at once */
   bool never_reconnect;      /* a lost replica stays away */
-  uint8_t reserved[3];       /* 0 */
+  bool only_copies;          /* no update is begun, and the memory that counted before still does */
+  uint8_t reserved[2];       /* 0 */
   const char* writer_name;   /* shown to others; default: host and process */
   uint64_t staging_bytes;
   uint32_t peer_timeout_ms; /* a peer silent for this long is lost */
@@ -540,7 +541,8 @@ typedef struct perdure_mirror_options {
   uint32_t spin_us;         /* how long waiting polls before it sleeps; default 200 */
   uint32_t rnic_ack_timeout;
   uint32_t rnic_traffic_class;
-  uint32_t reserved_last; /* 0 */
+  uint32_t reserved_last;  /* 0 */
+  const char* memory_file; /* the file that `memory` is mapped from: see MirrorMemory::bytes_of */
 } perdure_mirror_options;
 
 typedef struct perdure_mirror perdure_mirror;

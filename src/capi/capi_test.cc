@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <string>
+
+#include "testing/temporary_directory.h"
 
 namespace {
 
@@ -120,10 +123,20 @@ TEST(CInterface, AMirrorThatIsNotThereOrMakesNoSenseIsRefused) {
   EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);
   options.create_bytes = 0;
   EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_QUORUM_LOST) << perdure_last_error();
+  // What is kept beside the file that the memory is of says that only a part was copied into it.
+  const perdure::test::TestDirectory place;
+  const std::string mapped = place.file("tree");
+  std::ofstream(mapped + ".mirror")
+      << "perdure mirror 1\nid 0000000000000001\nepoch 00000001\nwhole 0\n";
+  options.memory_file = mapped.c_str();
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(perdure_last_error(), "not whole"), nullptr) << perdure_last_error();
   options.file = "/nowhere/tree";
   EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);  // both
   options.memory = nullptr;
   options.memory_bytes = 0;
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);  // memory_file
+  options.memory_file = nullptr;
   EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_NOT_FOUND) << perdure_last_error();
   EXPECT_EQ(mirror, nullptr);
 }

@@ -26,7 +26,7 @@ struct perdure_mirror {
   Mirror mirror;
 };
 
-PERDURE_CAPI_ENDS_WITH(perdure_mirror_options, reserved_last);
+PERDURE_CAPI_ENDS_WITH(perdure_mirror_options, memory_file);
 PERDURE_CAPI_ENDS_WITH(perdure_mirror_status, generation);
 PERDURE_CAPI_ENDS_WITH(perdure_mirror_replica_status, reserved);
 
@@ -56,8 +56,8 @@ Result<MirrorMemory> mirror_memory_of(const perdure_mirror_options& given) {
     return wrong("a mirror takes a file or memory, one of them");
   }
   if (given.file != nullptr) {
-    if (given.memory_bytes != 0 || given.memory_domain != nullptr) {
-      return wrong("memory_bytes and memory_domain are of memory, not of a file");
+    if (given.memory_bytes != 0 || given.memory_domain != nullptr || given.memory_file != nullptr) {
+      return wrong("memory_bytes, memory_domain and memory_file are of memory, not of a file");
     }
     return given.create_bytes == 0 ? MirrorMemory::file(given.file)
                                    : MirrorMemory::create_file(given.file, given.create_bytes);
@@ -69,7 +69,9 @@ Result<MirrorMemory> mirror_memory_of(const perdure_mirror_options& given) {
     if (!parsed.ok()) return parsed.error();
     domain = *parsed;
   }
-  return MirrorMemory::bytes({static_cast<std::byte*>(given.memory), given.memory_bytes}, domain);
+  const std::span memory(static_cast<std::byte*>(given.memory), given.memory_bytes);
+  return given.memory_file == nullptr ? MirrorMemory::bytes(memory, domain)
+                                      : MirrorMemory::bytes_of(given.memory_file, memory, domain);
 }
 
 perdure_code mirror_options_of(const perdure_mirror_options* options, perdure_mirror_options& given,
@@ -80,6 +82,7 @@ perdure_code mirror_options_of(const perdure_mirror_options* options, perdure_mi
   if (!start) return fail("start: it takes new, local or replicas");
   opened.start = *start;
   opened.without_missing = given.without_missing;
+  opened.only_copies = given.only_copies;
   if (given.staging_bytes != 0) opened.staging_bytes = given.staging_bytes;
   if (given.peer_timeout_ms != 0) opened.peer_timeout = ms(given.peer_timeout_ms);
   if (given.reconnect_ms != 0) opened.reconnect = ms(given.reconnect_ms);

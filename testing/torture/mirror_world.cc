@@ -400,7 +400,7 @@ void MirrorWorld::write_as_before() {
   const auto waited = ticket.ok() ? earlier_->wait(*ticket, std::chrono::milliseconds(50))
                                   : Result<void>(ticket.error());
   if (waited.ok()) judge_.superseded("an update was acknowledged to an earlier program");
-  fenced_ += waited.code() == ErrorCode::Fenced ? 1 : 0;
+  fenced_ += !waited.ok() && waited.code() == ErrorCode::Fenced ? 1 : 0;
 }
 
 /// It ends, and the power of its machine with it.
@@ -617,7 +617,12 @@ void MirrorWorld::finish() {
     return judge_.nothing_can_be_done("replicas that are there do not come in sync" + where);
   }
   persist(choices, 12, false);
-  const auto waited = mirror_->wait({mirror_->begun()}, std::chrono::seconds(10));
+  auto waited = mirror_->wait({mirror_->begun()}, std::chrono::seconds(10));
+  for (int again = 0; again < 10 && !waited.ok(); ++again) {
+    world_.pass(std::chrono::milliseconds(100));
+    mirror_->bring_back();
+    waited = mirror_->wait({mirror_->begun()}, std::chrono::seconds(10));
+  }
   if (!waited.ok()) judge_.nothing_can_be_done("a last persist: " + waited.error().message);
   if (options_.a_bit_flips) {
     for (const auto& server : servers_) {

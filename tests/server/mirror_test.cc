@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <new>
 #include <optional>
@@ -386,6 +387,20 @@ TEST_F(MirrorPeers, FromCItIsTheSame) {
     EXPECT_EQ(std::memcmp(back.data(), memory, kBytes), 0) << replica;
   }
   EXPECT_EQ(perdure_mirror_close(mirror, 60'000), PERDURE_OK) << perdure_last_error();
+  // Copied over memory that the program has mapped from another file.
+  const std::string elsewhere = local_ + ".elsewhere";
+  options.file = nullptr;
+  options.create_bytes = 0;
+  options.memory = memory_.data();
+  options.memory_bytes = kBytes;
+  options.memory_file = elsewhere.c_str();
+  options.start = "replicas";
+  options.only_copies = true;
+  ASSERT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_OK) << perdure_last_error();
+  EXPECT_EQ(std::memcmp(memory_.data() + 256, "two", 3), 0);
+  EXPECT_EQ(perdure_mirror_flush(mirror, 0, 8, &ticket), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_close(mirror, 60'000), PERDURE_OK) << perdure_last_error();
+  EXPECT_TRUE(std::filesystem::exists(elsewhere + ".mirror"));
 }
 
 }  // namespace
