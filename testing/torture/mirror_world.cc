@@ -267,7 +267,8 @@ MirrorOptions MirrorWorld::mirror_options() const {
   options.staging_bytes = 32 * 1024;
   options.measure_costs = measures_;
   options.take_over = true;
-  // A medium that was replaced remembers nothing: its operator knows that the others have all.
+  // A medium that was replaced remembers nothing: its operator knows that the others, which are all
+  // there, have everything.
   options.without_missing = was_replaced_;
   options.spin = std::chrono::microseconds(0);
   options.peer_timeout = std::chrono::milliseconds(500);
@@ -291,6 +292,7 @@ Result<std::unique_ptr<ReplicatedMirror>> MirrorWorld::open_with(std::size_t mem
 bool MirrorWorld::try_open(bool first) {
   MirrorOptions options = mirror_options();
   options.start = lost_ ? MirrorStart::Replicas : MirrorStart::Local;
+  options.without_missing = was_replaced_ && !first;
   WorldServer& server = any_server(random_);
   const bool cuts = first && struck_ == nullptr && !is_down(server) && random_.chance(1, 3);
   if (cuts) world_.cut_after(server.machine(), 1 + random_.below(4000));
@@ -379,7 +381,8 @@ void MirrorWorld::copy_only(Random& choices) {
   std::vector<std::shared_ptr<client::Peer>> peers;
   for (const auto& server : servers_) peers.push_back(server->peer(*client_));
   WorldServer& server = any_server(choices);
-  if (choices.chance(1, 3)) world_.cut_after(server.machine(), 1 + choices.below(4000));
+  const bool cuts = !was_replaced_ && choices.chance(1, 3);
+  if (cuts) world_.cut_after(server.machine(), 1 + choices.below(4000));
   const auto copies = ReplicatedMirror::open(*scratch, std::move(peers), options, world_.clock());
   for (int rounds = 0; copies.ok() && rounds < 1000 && !(*copies)->all_in_sync(); ++rounds) {
     (*copies)->bring_back();
@@ -559,7 +562,8 @@ void MirrorWorld::end_life(Random& choices, const Ending& ending) {
   lost_ = (ending.loses_memory || ending.elsewhere) && others && status.in_sync >= quorum_ &&
           !replaced_;
   if (ending.closes) (void)mirror_->close(std::chrono::seconds(2));
-  was_replaced_ = std::exchange(replaced_, false);
+  const bool all_have_it = std::ranges::all_of(in_sync_, [](bool each) { return each; });
+  was_replaced_ = (std::exchange(replaced_, false) || was_replaced_) && !all_have_it;
   end_earlier();
   Memory& here = memories_[here_];
   here.known = judge_.known();

@@ -137,7 +137,7 @@ class MirrorWorld final : public World {
   bool ever_acknowledged_ = false;
   bool lost_ = false;                            // the local memory, since the last life
   bool replaced_ = false;                        // a medium, in this life
-  bool was_replaced_ = false;                    // and in the one before
+  bool was_replaced_ = false;                    // and in one before, and is no replica yet
   std::pair<std::size_t, std::uint64_t> blank_;  // whose, and how often it had come back then
   WorldServer* struck_ = nullptr;                // whose power is to fail
   std::uint64_t cuts_counted_ = 0;
