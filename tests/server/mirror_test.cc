@@ -387,17 +387,34 @@ TEST_F(MirrorPeers, FromCItIsTheSame) {
     EXPECT_EQ(std::memcmp(back.data(), memory, kBytes), 0) << replica;
   }
   EXPECT_EQ(perdure_mirror_close(mirror, 60'000), PERDURE_OK) << perdure_last_error();
-  // Copied over memory that the program has mapped from another file.
+}
+
+// Copied over memory that the program has mapped from a file of another name.
+TEST_F(MirrorPeers, FromCMemoryOfAFileIsCopiedTo) {
+  auto created =
+      Mirror::open(*MirrorMemory::create_file(local_, kBytes), options(Transport::Tcp, 2));
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  std::memcpy(created->memory().data() + 256, "two", 3);
+  ASSERT_TRUE(created->persist(256, 3).ok());
+  ASSERT_TRUE(created->close().ok());
+  const std::string addresses[] = {peers_[0].address(), peers_[1].address()};
+  const char* const peers[] = {addresses[0].c_str(), addresses[1].c_str()};
   const std::string elsewhere = local_ + ".elsewhere";
-  options.file = nullptr;
-  options.create_bytes = 0;
-  options.memory = memory_.data();
-  options.memory_bytes = kBytes;
-  options.memory_file = elsewhere.c_str();
-  options.start = "replicas";
-  options.only_copies = true;
-  ASSERT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_OK) << perdure_last_error();
+  perdure_mirror_options given{};
+  given.size = sizeof given;
+  given.peers = peers;
+  given.peer_count = 2;
+  given.pool = "tree";
+  given.transport = "tcp";
+  given.memory = memory_.data();
+  given.memory_bytes = kBytes;
+  given.memory_file = elsewhere.c_str();
+  given.start = "replicas";
+  given.only_copies = true;
+  perdure_mirror* mirror = nullptr;
+  ASSERT_EQ(perdure_mirror_open(&given, &mirror), PERDURE_OK) << perdure_last_error();
   EXPECT_EQ(std::memcmp(memory_.data() + 256, "two", 3), 0);
+  std::uint64_t ticket = 0;
   EXPECT_EQ(perdure_mirror_flush(mirror, 0, 8, &ticket), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_mirror_close(mirror, 60'000), PERDURE_OK) << perdure_last_error();
   EXPECT_TRUE(std::filesystem::exists(elsewhere + ".mirror"));
