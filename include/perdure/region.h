@@ -84,8 +84,8 @@ struct RegionOptions {
   /// allows; wait does not end because the quorum is lost then. What was missed is sent again from
   /// staging memory, and when that is full copied from another replica, beside what is written. A
   /// replica that was not there when the region was opened, or whose pool was replaced by a blank
-  /// one, is copied as a whole from one that is whole. 0: none comes back. Only with
-  /// Level::Durable.
+  /// one or an older copy, is copied as a whole from one that is whole; and one that missed very
+  /// many ranges with what lies between them. 0: none comes back. Only with Level::Durable.
   std::chrono::milliseconds reconnect{0};
   /// How long waiting polls before it sleeps.
   std::chrono::microseconds spin{200};

@@ -22,8 +22,11 @@ struct Extent {
 /// Threads: one caller at a time.
 class MissedRanges {
  public:
-  /// So many are remembered apart from each other.
   static constexpr std::size_t kPiecesMax = 4096;
+
+  /// So many are remembered apart from each other.
+  explicit MissedRanges(std::size_t pieces_max) : pieces_max_(pieces_max) {}
+  MissedRanges() : MissedRanges(kPiecesMax) {}
 
   void add(Extent extent) {
     auto next = pieces_.upper_bound(extent.begin);
@@ -41,7 +44,7 @@ class MissedRanges {
     }
     pieces_.emplace(extent.begin, extent.end);
     bytes_ += extent.end - extent.begin;
-    if (pieces_.size() > kPiecesMax) join_neighbours();
+    if (pieces_.size() > pieces_max_) join_neighbours();
   }
 
   /// It need not be copied any more. False: it is kept, since that would be too many pieces.
@@ -55,7 +58,7 @@ class MissedRanges {
         continue;
       }
       const bool splits = held.begin < extent.begin && extent.end < held.end;
-      if (splits && pieces_.size() >= kPiecesMax) return false;
+      if (splits && pieces_.size() >= pieces_max_) return false;
       bytes_ -= held.end - held.begin;
       piece = pieces_.erase(piece);
       if (held.begin < extent.begin) insert({held.begin, extent.begin});
@@ -104,6 +107,8 @@ class MissedRanges {
     return std::prev(piece)->second > extent.begin;
   }
 
+  /// Whether it has ever had bytes that were not added, but lay between others.
+  bool has_more() const { return has_more_; }
   bool empty() const { return pieces_.empty(); }
   std::uint64_t bytes() const { return bytes_; }
   std::size_t pieces() const { return pieces_.size(); }
@@ -116,6 +121,7 @@ class MissedRanges {
 
   /// Each two become one, with what is between them.
   void join_neighbours() {
+    has_more_ = true;
     for (auto piece = pieces_.begin(); piece != pieces_.end(); ++piece) {
       const auto next = std::next(piece);
       if (next == pieces_.end()) break;
@@ -125,6 +131,8 @@ class MissedRanges {
     }
   }
 
+  std::size_t pieces_max_;
+  bool has_more_ = false;
   std::map<std::uint64_t, std::uint64_t> pieces_;  // by begin: end; they do not touch
   std::uint64_t bytes_ = 0;
 };

@@ -104,6 +104,7 @@ TEST(MissedRanges, OfTooManyPiecesNoneIsForgotten) {
   for (std::uint64_t piece = 0; piece < 3 * MissedRanges::kPiecesMax; ++piece) {
     missed.add({10 * piece, 10 * piece + 1});
     ASSERT_LE(missed.pieces(), MissedRanges::kPiecesMax);
+    ASSERT_EQ(missed.has_more(), piece >= MissedRanges::kPiecesMax);
   }
   const std::uint64_t bytes = missed.bytes();
   EXPECT_GE(bytes, 3 * MissedRanges::kPiecesMax);

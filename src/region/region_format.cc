@@ -103,7 +103,12 @@ Result<RegionStart> decode_start(std::span<const std::byte> bytes) {
   }
   if (start.header) {
     start.state = decode_states(word, copy);
-    start.mixed = load<std::uint64_t>(bytes.data() + kReturnWordAt) != 0;
+    const auto returns = load<std::uint64_t>(bytes.data() + kReturnWordAt);
+    start.mixed = returns != 0;
+    const auto session = decode_state(returns);
+    // Taken by a session that did not come to say so in the state words.
+    const bool later = session && start.state && session->epoch > start.state->epoch;
+    if (later) start.state = ReplicaState{session->epoch};
     return start;
   }
   if (blank) return start;

@@ -25,7 +25,7 @@
 //
 //   bits 0..29   check   the lower bits of the CRC32C of the other bits
 //   bit 30       closed  all updates of the session had resolved here when it ended
-//   bit 31       whole   it has had everything that was ever reported
+//   bit 31       whole   it has had everything that was ever reported, and keeps it
 //   bits 32..63  epoch   of the session that wrote last: the pool's own, so no other has the same
 //
 // What a crash can leave behind: of the header first all but the magic is made durable, then the
@@ -38,7 +38,8 @@
 // The return word is durable before anything is written to bring a replica back that would mix what
 // it held with what came later, and 0 again when all is there. Anything else found in it: each
 // place has what was reported of it or what came later, and epochs may be there without earlier
-// ones.
+// ones. Where it names a later session than the state words do, that one took the pool and did not
+// come to say so there: it was the last here, and did not end well.
 #pragma once
 
 #include <perdure/result.h>

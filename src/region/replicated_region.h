@@ -161,12 +161,14 @@ class ReplicatedRegion {
   std::uint64_t needed_from() const;
   bool is_held(const KeptUpdate& update) const;
   bool forget_for_one();
+  std::size_t pieces_max_for(const Replica& target) const;
   void note_missed(Replica& replica, const KeptUpdate& update);
   void note_sent(std::size_t index, const KeptUpdate& update);
   void note_lost(Replica& replica);
   bool overlaps_itself(std::uint64_t after, std::uint64_t until) const;
   void bring_back(const Deadline& deadline);
   Result<void> come_back(Replica& replica, const Deadline& deadline);
+  void forget(Replica& replica);
   Result<void> ask_for_pool(Replica& replica, const Deadline& deadline);
   Result<void> connect(Replica& replica);
   Result<void> take_up(Replica& replica, const Deadline& deadline);

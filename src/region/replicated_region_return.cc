@@ -57,9 +57,19 @@ bool ReplicatedRegion::forget_for_one() {
     if (behind) furthest = &replica;
   }
   if (furthest == nullptr || furthest->session.up()) return false;
-  furthest->missed.emplace();
+  furthest->missed.emplace(pieces_max_for(*furthest));
   while (furthest->landed < begun_) note_missed(*furthest, kept(furthest->landed + 1));
   return true;
+}
+
+/// What lies between pieces it gets only from one that is whole: where none is, they are not joined
+/// as long as there is memory for them.
+std::size_t ReplicatedRegion::pieces_max_for(const Replica& target) const {
+  constexpr std::size_t kApartMax = 1 << 20;
+  const bool from_whole = std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& each) {
+    return &each != &target && each.whole;
+  });
+  return from_whole ? MissedRanges::kPiecesMax : kApartMax;
 }
 
 void ReplicatedRegion::note_missed(Replica& replica, const KeptUpdate& update) {
@@ -146,12 +156,7 @@ Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadl
   const std::string had = replica.uuid;
   auto asked = ask_for_pool(replica, deadline);
   if (asked.ok()) asked = connect(replica);
-  // Another pool than it had is another replica, until it is made this one's.
-  if (replica.uuid != had) {
-    replica.joined = replica.whole = false;
-    replica.missed.reset();
-    replica.resolved = replica.landed = 0;
-  }
+  if (replica.uuid != had) forget(replica);
   if (asked.ok()) asked = take_up(replica, deadline);
   if (!asked.ok()) return asked;
   if (completion_fd_) PERDURE_TRY_VOID(watch(*completion_fd_, replica));
@@ -162,6 +167,13 @@ Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadl
                   replica.missed ? fmt::format("{} bytes from another one", replica.missed->bytes())
                                  : fmt::format("{} updates again", begun_ - replica.landed)));
   return {};
+}
+
+/// It holds something else than it did: it is another replica, until it is made this one's.
+void ReplicatedRegion::forget(Replica& replica) {
+  replica.joined = replica.whole = false;
+  replica.missed.reset();
+  replica.resolved = replica.landed = 0;
 }
 
 /// That it is a pool of its own, that may be a replica, and that nobody has fenced us there.
@@ -204,9 +216,11 @@ Result<void> ReplicatedRegion::take_up(Replica& replica, const Deadline& deadlin
   return {};
 }
 
-/// It has missed what earlier writers wrote, or its memory was replaced by a blank pool: it gets
-/// everything, from a replica that is known to have it.
+/// It has missed what earlier writers wrote, or its memory was replaced by a blank pool or an older
+/// copy: it gets everything, from a replica that is known to have it. Until what it says of itself
+/// is written, all of it, the next try begins anew.
 Result<void> ReplicatedRegion::adopt(Replica& replica, const RegionStart& start) {
+  forget(replica);
   if (start.header && *start.header != header_) {
     return Error{ErrorCode::InvalidArgument, "its pool holds another region"};
   }
@@ -230,14 +244,12 @@ Result<void> ReplicatedRegion::adopt(Replica& replica, const RegionStart& start)
   PERDURE_TRY_VOID(mark_mixed(replica, true));
   replica.start.header = header_;
   if (!start.header) PERDURE_TRY_VOID(claim(replica));
-  replica.whole = false;
   PERDURE_TRY_VOID(write_state(replica, false));
   replica.bytes = size - kDataAt;
   replica.joined = true;
   replica.missed.emplace();
   replica.missed->add({0, bytes_});
   replica.missed_until = begun_;
-  replica.resolved = 0;
   replica.sent = replica.landed = replica.behind = begun_;
   return {};
 }
@@ -285,10 +297,12 @@ Result<void> ReplicatedRegion::say_returned(Replica& replica) {
   return mark_mixed(replica, false);
 }
 
-/// Whether it had everything that `target` misses, but for what it misses itself.
+/// Whether it had everything that `target` is to get, but for what it misses itself: what was not
+/// written in this session only one that is whole.
 bool ReplicatedRegion::has_all_for(const Replica& source, const Replica& target) const {
+  const bool of_before = target.all_copied || (target.missed && target.missed->has_more());
   return &source != &target && source.session.up() && !source.connecting &&
-         (!target.all_copied || source.whole);
+         (!of_before || source.whole);
 }
 
 /// What can be copied to a replica that misses something, and from which other one: the furthest of
