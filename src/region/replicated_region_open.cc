@@ -343,7 +343,8 @@ Result<void> ReplicatedRegion::begin_session() {
     const auto& state = replica.start.state;
     const bool ended_well = newest == Epoch{} || (state && state->closed && state->whole);
     const bool was_whole = state && state->epoch == newest && ended_well;
-    replica.whole = replicas_.size() == 1 || (known && was_whole);
+    const bool all_there_is = replicas_.size() == 1 && state && (state->whole || was_whole);
+    replica.whole = all_there_is || (known && was_whole);
     replica.mixed = replica.mixed_before = replica.start.mixed;
     if (auto written = write_state(replica, false); !written) {
       if (replica.session.up()) replica.session.mark_down(written.error());
@@ -370,8 +371,10 @@ Result<void> ReplicatedRegion::write_own(Replica& replica, std::uint64_t at,
   return {};
 }
 
+/// A session for visible may lose what it reports as soon as it writes.
 Result<void> ReplicatedRegion::write_state(Replica& replica, bool closed) {
-  const std::uint64_t word = encode_state({epoch_, closed, replica.whole});
+  const bool kept = closed || options_.level == Level::Durable;
+  const std::uint64_t word = encode_state({epoch_, closed, replica.whole && kept});
   for (const std::uint64_t at : kStateWordsAt) {
     PERDURE_TRY_VOID(write_own(replica, at, bytes_of(word)));
   }

@@ -631,6 +631,34 @@ TEST(RegionCrash, ASessionForVisibleLeavesNoReplicaWhole) {
   EXPECT_GT(differed, 0) << "nothing was shown";
 }
 
+// Of one replica nobody else says what it lost. Expect: the same; and who says that what is there
+// is what counts is believed.
+TEST(RegionCrash, ASessionForVisibleLeavesTheOnlyReplicaNotWhole) {
+  for (const bool writes : {false, true}) {
+    Replicas replicas(1, profiles()[1], {kPoolBytes});
+    const std::vector<std::byte> bytes(kArea, std::byte{1});
+    for (const Level level : {Level::Durable, Level::Visible}) {
+      auto region = replicas.open({0}, 1, level);
+      ASSERT_TRUE(region.ok()) << region.error().message;
+      EXPECT_EQ(Replicas::whole(**region), 1u) << "nothing is lost yet";
+      if (level == Level::Visible && !writes) {
+        ASSERT_TRUE((*region)->close(std::chrono::seconds(10)).ok());
+        continue;
+      }
+      Replicas::write(**region, bytes);
+      ASSERT_TRUE((*region)->flush(level, std::chrono::seconds(10)).ok());
+    }
+    replicas.servers[0]->lose_power();
+    ASSERT_TRUE(replicas.servers[0]->start_again().ok());
+    for (const bool said : {false, true}) {
+      auto region = replicas.open({0}, 1);
+      ASSERT_TRUE(region.ok()) << region.error().message;
+      EXPECT_EQ(Replicas::whole(**region), writes && !said ? 0u : 1u);
+      ASSERT_TRUE((*region)->note_equal().ok());
+    }
+  }
+}
+
 // How many bytes a region has is part of it. A blank pool that is smaller takes the place of a
 // replica's, and then a smaller one with what the replica had. Expect: neither is used, and nothing
 // of the region is out of reach; where it is needed, the region is not opened and that is said.
