@@ -109,9 +109,9 @@ int hear_out(int connection) {
   }
   const std::size_t last = said.rfind(kTrailer);
   const bool whole = last != std::string::npos && (last == 0 || said[last - 1] == '\n');
-  (void)write_all(STDERR_FILENO, whole ? said.substr(0, last) : said);
-  if (!whole) return fail("the connection ended before the command did");
-  return std::atoi(said.c_str() + last + kTrailer.size());
+  const int status = whole ? std::atoi(said.c_str() + last + kTrailer.size()) : kExitFailed;
+  (void)write_all(status == 0 ? STDOUT_FILENO : STDERR_FILENO, whole ? said.substr(0, last) : said);
+  return whole ? status : fail("the connection ended before the command did");
 }
 
 }  // namespace

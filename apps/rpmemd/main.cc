@@ -206,11 +206,15 @@ int errno_of(ErrorCode code) {
 
 int remove_set(const DaemonConfig& config, const Arguments& arguments) {
   const auto removed = [&]() -> Result<void> {
-    PERDURE_TRY(set, read_set({config.poolset_dir, config.part_dirs}, arguments.removed));
+    PERDURE_TRY(
+        set, read_set({config.poolset_dir, config.part_dirs}, arguments.removed, arguments.force));
     return PartSet::remove(set, arguments.force, arguments.pool_set);
   }();
-  if (removed.ok()) return 0;
-  if (arguments.force && removed.code() == ErrorCode::NotFound) return 0;
+  const bool gone = arguments.force && !removed.ok() && removed.code() == ErrorCode::NotFound;
+  if (removed.ok() || gone) {
+    fmt::print("{}", kRemoved);
+    return std::fflush(stdout) == 0 ? 0 : EIO;
+  }
   fmt::print(stderr, "rpmemd: {}\n", removed.error().message);
   return errno_of(removed.code());
 }

@@ -33,6 +33,9 @@
 
 namespace perdure::rpmem {
 
+/// What `rpmemd --remove` writes to its standard output last, once it is done.
+inline constexpr std::string_view kRemoved = "removed\n";
+
 inline constexpr std::size_t kFrameHeaderBytes = 12;
 inline constexpr std::size_t kFrameBodyMax = 64 * 1024;
 

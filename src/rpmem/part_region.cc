@@ -54,6 +54,7 @@ bool overlap(const pmem::Range& one, const pmem::Range& other, pmem::Range& both
 Result<std::unique_ptr<PartRegion>> PartRegion::map(const PartSet& parts,
                                                     const PartRegionOptions& options) {
   std::unique_ptr<PartRegion> region(new PartRegion);
+  if (options.sync_calls != nullptr) region->sync_calls_ = options.sync_calls;
   PERDURE_TRY_VOID(region->reserve(kFrontBytes + parts.set().pool_bytes()));
   std::uint64_t at = kFrontBytes;
   for (std::size_t part = 0; part < parts.set().parts.size(); ++part) {
@@ -65,7 +66,7 @@ Result<std::unique_ptr<PartRegion>> PartRegion::map(const PartSet& parts,
   if (!region->guard_->guards()) {
     return Error{ErrorCode::QueueFull, "too many sets are open in this process"};
   }
-  PERDURE_TRY_VOID(region->prepare_flush(options));
+  PERDURE_TRY_VOID(region->prepare_flush());
   return region;
 }
 
@@ -156,20 +157,18 @@ Result<void> PartRegion::settle_on_domain(const PartSet& parts) {
   return {};
 }
 
-Result<void> PartRegion::prepare_flush(const PartRegionOptions& options) {
+Result<void> PartRegion::prepare_flush() {
   if (domain_ == PersistenceDomain::Dmp) {
     PERDURE_TRY(best, pmem::CacheFlush::best());
     cache_flush_ = best;
   }
   if (domain_ != PersistenceDomain::Page) return {};
-  pmem::SyncCalls& calls =
-      options.sync_calls != nullptr ? *options.sync_calls : pmem::SyncCalls::system();
   for (Part& part : parts_) {
     const auto bytes = all_.subspan(part.place.at, part.place.length);
-    PERDURE_TRY_VOID(settle(*part.file, bytes, calls));
+    PERDURE_TRY_VOID(settle(*part.file, bytes, *sync_calls_));
     pmem::keep_pages_small(bytes);
-    part.sync =
-        std::make_unique<pmem::PageSync>(bytes, part.file->descriptor(), part.file->path(), calls);
+    part.sync = std::make_unique<pmem::PageSync>(bytes, part.file->descriptor(), part.file->path(),
+                                                 *sync_calls_);
   }
   return {};
 }
@@ -207,7 +206,16 @@ Result<void> PartRegion::flush_pages(std::span<const pmem::Range> ranges) {
 Result<void> PartRegion::deep_flush(const pmem::Range& range) {
   PERDURE_TRY_VOID(flush(std::span(&range, 1)));
   if (domain_ == PersistenceDomain::Page) return {};
-  return pmem::sync_pages(all_, range, "the parts");
+  if (domain_ != PersistenceDomain::Dmp) {
+    // What an RNIC has written into the caches, msync does not find.
+    PERDURE_TRY(best, pmem::CacheFlush::best());
+    best.lines(all_.subspan(range.at, range.length));
+    pmem::store_fence();
+  }
+  auto synced = pmem::sync_pages_deep(all_, range, "the parts", *sync_calls_);
+  // The kernel tells of it once: the next msync would find nothing to write.
+  if (!synced.ok() && synced.code() != ErrorCode::Unsupported) guard_->fail();
+  return synced;
 }
 
 void PartRegion::dirty_pages(const pmem::Range& range) {

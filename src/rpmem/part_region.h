@@ -48,6 +48,7 @@ class PartRegion final : public pmem::Region {
   PersistenceDomain domain() const override { return domain_; }
   using Region::flush;
   Result<void> flush(std::span<const pmem::Range> ranges) override;
+  /// One that failed fails the region.
   Result<void> deep_flush(const pmem::Range& range) override;
   void dirty_pages(const pmem::Range& range) override;
   /// Also whether each part's medium still promises what the whole did (MediumWatch).
@@ -74,10 +75,11 @@ class PartRegion final : public pmem::Region {
                         const PartRegionOptions& options);
   Result<void> settle_on_domain(const PartSet& parts);
   Error not_kept_so(const PartSet& parts, const Part& part) const;
-  Result<void> prepare_flush(const PartRegionOptions& options);
+  Result<void> prepare_flush();
   Result<void> flush_pages(std::span<const pmem::Range> ranges);
   Error lost() const;
 
+  pmem::SyncCalls* sync_calls_ = &pmem::SyncCalls::system();
   std::span<std::byte> all_;
   std::vector<Part> parts_;
   PersistenceDomain domain_ = PersistenceDomain::Wsp;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <fstream>
 
 #include "core/try.h"
@@ -38,6 +39,40 @@ TEST(PartRegion, AMediumThatPromisesLessThanAtTheOpeningHasFailed) {
   EXPECT_EQ(failed.code(), ErrorCode::SystemError);
   EXPECT_NE(failed.error().message.find("p0: it was opened as page"), std::string::npos)
       << failed.error().message;
+}
+
+/// A medium that refuses as long as it is said to.
+struct Refuses final : pmem::SyncCalls {
+  int sync_range(std::byte* at, std::size_t length) override {
+    return refuses ? EIO : pmem::SyncCalls::sync_range(at, length);
+  }
+  bool refuses = false;
+};
+
+// The kernel tells of a failed msync once, and the next one finds nothing to write.
+TEST(PartRegion, WhereADeepFlushFailedNothingIsBelievedAnyMore) {
+  test::TestDirectory directory("/dev/shm");
+  auto parts = two_parts(directory);
+  ASSERT_TRUE(parts.ok()) << parts.error().message;
+  for (const PersistenceDomain domain :
+       {PersistenceDomain::Dmp, PersistenceDomain::Mhp, PersistenceDomain::Wsp}) {
+    SCOPED_TRACE(to_string(domain));
+    Refuses medium;
+    PartRegionOptions options;
+    options.declared = domain;
+    options.sync_calls = &medium;
+    auto region = PartRegion::map(*parts, options);
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    const pmem::Range range{PartRegion::kFrontBytes, 64};
+    EXPECT_TRUE((*region)->deep_flush(range).ok());
+    EXPECT_TRUE((*region)->check().ok());
+    medium.refuses = true;
+    EXPECT_EQ((*region)->deep_flush(range).code(), ErrorCode::SystemError);
+    medium.refuses = false;
+    EXPECT_EQ((*region)->deep_flush(range).code(), ErrorCode::SystemError);
+    EXPECT_EQ((*region)->flush(range.at, range.length).code(), ErrorCode::SystemError);
+    EXPECT_EQ((*region)->check().code(), ErrorCode::SystemError);
+  }
 }
 
 /// p0 lies on an NVDIMM of which the platform flushes the memory controllers, p1 on a disk.

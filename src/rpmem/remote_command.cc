@@ -202,7 +202,7 @@ void RemoteCommand::close_descriptor() {
   descriptor_ = -1;
 }
 
-bool RemoteCommand::reap(int* status, bool block) {
+bool RemoteCommand::reap(std::optional<int>& status, bool block) {
   int ended = 0;
   pid_t found = -1;
   do {
@@ -211,18 +211,18 @@ bool RemoteCommand::reap(int* status, bool block) {
   if (found == 0) return false;
   child_ = -1;
   // A program that ignores SIGCHLD has no status for us.
-  *status = found < 0 ? 0 : WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
+  if (found > 0) status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
   return true;
 }
 
-Result<int> RemoteCommand::finish(const Deadline& deadline) {
+Result<std::optional<int>> RemoteCommand::finish(const Deadline& deadline) {
   close_descriptor();
-  int status = 0;
+  std::optional<int> status;
   if (child_ <= 0) return status;
-  while (!reap(&status, false)) {
+  while (!reap(status, false)) {
     if (deadline.passed()) {
       ::kill(child_, SIGKILL);
-      reap(&status, true);
+      reap(status, true);
       return Error{ErrorCode::TimedOut, "the command on the target does not end"};
     }
     ::poll(nullptr, 0, kReapEveryMs);
@@ -230,14 +230,17 @@ Result<int> RemoteCommand::finish(const Deadline& deadline) {
   return status;
 }
 
-Result<int> RemoteCommand::wait(const Deadline& deadline) {
+Result<std::optional<int>> RemoteCommand::wait(const Deadline& deadline) {
   ::shutdown(descriptor_, SHUT_WR);
-  std::array<char, 512> forgotten;
+  std::array<char, 512> more;
   while (!deadline.passed()) {
     pollfd ended{descriptor_, POLLIN, 0};
     constexpr int kSliceMs = 100;
     if (::poll(&ended, 1, kSliceMs) <= 0) continue;
-    if (::read(descriptor_, forgotten.data(), forgotten.size()) <= 0) break;
+    const ssize_t got = ::read(descriptor_, more.data(), more.size());
+    if (got <= 0) break;
+    said_.append(more.data(), static_cast<std::size_t>(got));
+    if (said_.size() > more.size()) said_.erase(0, said_.size() - more.size());
   }
   return finish(deadline);
 }

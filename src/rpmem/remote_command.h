@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,20 +52,24 @@ class RemoteCommand {
   int descriptor() const { return descriptor_; }
   /// What it last wrote to its standard error, at most some lines.
   std::string complaint() const;
+  /// The end of what it wrote to its standard output while wait() went on reading that.
+  const std::string& said() const { return said_; }
   /// Closes its input and output and waits until it has ended. Returns its exit status, 128 and the
-  /// number of the signal that ended it. Errors: TimedOut; it is killed then.
-  Result<int> finish(const Deadline& deadline);
-  /// The same, but goes on reading what it writes, and forgets it.
-  Result<int> wait(const Deadline& deadline);
+  /// number of the signal that ended it; nothing: this process ignores the end of its children
+  /// (SIGCHLD), or takes it before us. Errors: TimedOut; it is killed then.
+  Result<std::optional<int>> finish(const Deadline& deadline);
+  /// The same, but goes on reading what it writes.
+  Result<std::optional<int>> wait(const Deadline& deadline);
 
  private:
   RemoteCommand() = default;
   void close_descriptor();
-  bool reap(int* status, bool block);
+  bool reap(std::optional<int>& status, bool block);
 
   int descriptor_ = -1;
   int errors_ = -1;  // a file without a name
   pid_t child_ = -1;
+  std::string said_;
   unsigned made_in_ = 0;  // see core/forks.h
 };
 

@@ -81,6 +81,9 @@ class RemotePool {
   /// Errors: Disconnected (it was lost before), and what the target says. It is closed all the
   /// same.
   Result<void> close();
+  /// Errors: InvalidArgument: this is a child. What is here of the pool is a copy of whatever state
+  /// it was in when the parent forked, locks included: it is to be left as it is, for good.
+  Result<void> require_own_process() const;
 
  private:
   /// The connection: made anew when it was lost.
@@ -113,7 +116,6 @@ class RemotePool {
   Result<void> open_session(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> require_ordered(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> check(std::uint64_t at, std::uint64_t length, std::size_t lane) const;
-  Result<void> require_own_process() const;
 
   /// The mutex, in turn: whoever polls with it gives way to those who wait for it.
   void take_turn() PERDURE_ACQUIRE(mutex_);

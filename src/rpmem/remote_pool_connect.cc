@@ -214,13 +214,8 @@ Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
 }
 
 Result<void> RemotePool::close() {
+  PERDURE_TRY_VOID(require_own_process());
   const MutexLock lock(mutex_);
-  if (made_in_ != forks_so_far()) {
-    // The parent's: what is here is a copy, and its descriptors were closed when it was made.
-    if (link_) (void)new Link(std::move(*link_));
-    link_.reset();
-    return require_own_process();
-  }
   if (lost_) return *lost_;
   if (!link_) return {};
   // What was flushed and never drained goes all the same.

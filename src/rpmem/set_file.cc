@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "core/bytes.h"
 #include "core/errno_error.h"
@@ -138,16 +139,24 @@ Result<std::string> real_place(const std::string& path) {
   return directory + (directory == "/" ? "" : "/") + parsed.filename().string();
 }
 
-Result<void> require_inside(const SetDirectories& directories, const SetFile& set) {
+Result<void> require_inside(const SetDirectories& directories, SetFile& set, bool force) {
+  const auto left_out = [&](const Result<std::string>& place) {
+    return force && !place.ok() && place.code() == ErrorCode::NotFound;
+  };
   std::vector<std::string> allowed;
   for (const std::string& each : directories.parts) {
-    PERDURE_TRY(real, real_path(each));
-    allowed.push_back(std::move(real));
+    auto real = real_path(each);
+    if (left_out(real)) continue;
+    if (!real) return real.error();
+    allowed.push_back(std::move(real).value());
   }
   PERDURE_TRY(sets, real_path(directories.sets));
   allowed.push_back(std::move(sets));
-  for (const SetPart& part : set.parts) {
+  const std::vector<SetPart> all = std::exchange(set.parts, {});
+  for (const SetPart& part : all) {
     auto real = real_place(part.path);
+    if (left_out(real)) continue;
+    set.parts.push_back(part);
     if (!real) {
       return Error{real.code(),
                    fmt::format("{}:{}: {}", set.path, part.line, real.error().message)};
@@ -252,11 +261,11 @@ Result<std::string> find_set(const SetDirectories& directories, const std::strin
       fmt::format("the set '{}' is a link that leads out of '{}'", name, directories.sets)};
 }
 
-Result<SetFile> read_set(const SetDirectories& directories, const std::string& name) {
+Result<SetFile> read_set(const SetDirectories& directories, const std::string& name, bool force) {
   PERDURE_TRY(path, find_set(directories, name));
   PERDURE_TRY(text, load_text(path, kSetFileBytesMax));
   PERDURE_TRY(set, parse_set_file(text, path));
-  PERDURE_TRY_VOID(require_inside(directories, set));
+  PERDURE_TRY_VOID(require_inside(directories, set, force));
   return set;
 }
 

@@ -59,7 +59,9 @@ struct SetDirectories {
 Result<std::string> find_set(const SetDirectories& directories, const std::string& name);
 
 /// Reads it, and asks that every part lies in one of the directories.
-/// Errors: those of find_set and parse_set_file; PermissionDenied (a part outside).
-Result<SetFile> read_set(const SetDirectories& directories, const std::string& name);
+/// `force`: a part whose directory is not there is left out.
+/// Errors: those of find_set and parse_set_file; PermissionDenied (a part outside); NotFound.
+Result<SetFile> read_set(const SetDirectories& directories, const std::string& name,
+                         bool force = false);
 
 }  // namespace perdure::rpmem

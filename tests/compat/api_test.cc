@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -350,6 +351,56 @@ TEST_F(RpmemErrors, AChildOfForkHasNoPartInThePool) {
   EXPECT_EQ(rpmem_persist(pool, kPage, 64, 0, 0), 0) << rpmem_errormsg();
   EXPECT_EQ(target_.daemons().size(), 1U);
   EXPECT_EQ(rpmem_close(pool), 0);
+}
+
+// Another thread tries to come back when the process is forked, and has what guards the pool.
+TEST_F(RpmemErrors, AChildClosesThePoolWhateverItsParentIsAt) {
+  const Memory memory;
+  RPMEMpool* const pool = create(memory);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  const std::string ssh = test::read_whole(target_.at_home("ssh"));
+  test::write_text(target_.at_home("ssh"), "#!/bin/sh\nexit 255\n");
+  end_last_daemon(target_, SIGKILL);
+  std::atomic<bool> there{false};
+  int persisted = -1;
+  std::thread comes_back([&] {
+    do {
+      persisted = rpmem_persist(pool, kPage, 64, 0, 0);
+    } while (persisted == 0 && !there.load());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(rpmem_close(pool) != 0 && errno == EINVAL ? 0 : 1);
+  int status = -1;
+  const auto ended = [&] { return ::waitpid(child, &status, WNOHANG) == child; };
+  const Deadline within = Deadline::after(std::chrono::seconds(10));
+  bool done = ended();
+  for (; !done && !within.passed(); done = ended()) {
+    test::pause_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(done);
+  EXPECT_EQ(status, 0);
+  if (!done) ::kill(child, SIGKILL);
+  there.store(true);
+  test::write_text(target_.at_home("ssh"), ssh);
+  comes_back.join();
+  EXPECT_EQ(persisted, 0) << rpmem_errormsg();
+  EXPECT_EQ(rpmem_close(pool), 0);
+}
+
+// The system tells such a program nothing of how ssh ended.
+TEST_F(RpmemErrors, WhoIgnoresTheEndOfChildrenIsToldWhetherAPoolWasRemoved) {
+  const Memory memory;
+  RPMEMpool* const pool = create(memory);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  EXPECT_NE(rpmem_remove("localhost", "r.set", 0), 0);
+  EXPECT_NE(std::string(rpmem_errormsg()).find("in use"), std::string::npos) << rpmem_errormsg();
+  EXPECT_TRUE(std::filesystem::exists(target_.at_home("r.set.0")));
+  EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+  EXPECT_EQ(rpmem_remove("localhost", "r.set", 0), 0) << rpmem_errormsg();
+  EXPECT_FALSE(std::filesystem::exists(target_.at_home("r.set.0")));
+  ::signal(SIGCHLD, before);
 }
 
 TEST_F(RpmemErrors, LanesAreThoseThatWereGranted) {

@@ -112,6 +112,17 @@ TEST_F(RpmemdOptions, RemoveTakesThePartsAndWhatItIsTold) {
   EXPECT_EQ(run(with({"--force"})).status, 0);
   EXPECT_EQ(run({"-r", "x.set", "-f", "-s", "--poolset-dir", directory("sets")}).status, 0);
   EXPECT_FALSE(has_set("sets"));
+  // A part whose directory is gone keeps none of the others.
+  const std::string halves = directory("halves");
+  test::write_text(halves + "/x.set",
+                   fmt::format("PMEMPOOLSET\n4M {0}/part\n4M {0}/away/part\n", halves));
+  test::write_text(halves + "/part", "");
+  const std::vector<std::string> half = {"--poolset-dir", halves, "--remove", "x.set"};
+  expect_refused(half, ENOENT, {halves + "/away"});
+  EXPECT_TRUE(std::filesystem::exists(halves + "/part"));
+  EXPECT_EQ(run({"--poolset-dir", halves, "--remove", "x.set", "--force", "--pool-set"}).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(halves + "/part"));
+  EXPECT_FALSE(has_set("halves"));
   expect_refused({"--poolset-dir", sets, "--remove", "../x.set"}, EINVAL, {"../x.set"});
   expect_refused({"--force"}, kExitUsage, {"--force", "--remove"});
   expect_refused({"--pool-set"}, kExitUsage, {"--pool-set", "--remove"});
