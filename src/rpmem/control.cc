@@ -110,16 +110,22 @@ Result<Hello> decode_hello(std::string_view text) {
 }
 
 std::string encode(const PoolAsk& ask) {
-  return json_text(json{{"format", 1},
-                        {"set", ask.set},
-                        {"bytes", ask.bytes},
-                        {"attributes", hexadecimal(ask.attributes)}});
+  json fields{{"format", 1},
+              {"set", ask.set},
+              {"bytes", ask.bytes},
+              {"attributes", hexadecimal(ask.attributes)}};
+  if (ask.client != 0) fields["client"] = control::hexadecimal(ask.client);
+  if (ask.again) fields["again"] = true;
+  return json_text(fields);
 }
 
 Result<PoolAsk> decode_pool_ask(std::string_view text) {
   return read<PoolAsk>(text, "pool request", [](control::JsonFields& fields) {
-    return PoolAsk{fields.text("set", kTextMax), fields.number("bytes", kBytesMax),
-                   attributes_of(fields)};
+    PoolAsk ask{fields.text("set", kTextMax), fields.number("bytes", kBytesMax),
+                attributes_of(fields)};
+    if (fields.has("client")) ask.client = fields.hex("client");
+    if (fields.has("again")) ask.again = fields.flag("again");
+    return ask;
   });
 }
 

@@ -13,7 +13,8 @@
 //
 //   kind            body
 //   Hello           version, host: of Perdure, and which machine it runs on (host_identity)
-//   Create, Open    set, bytes, attributes: hexadecimal, or empty
+//   Create, Open    set, bytes, attributes: hexadecimal, or empty; client, where one says who it
+//                   is: of this opening; again, if it comes back to what it had
 //   Session         a SessionAsk; answered by a SessionGrant
 //   EndSession      session: its number
 //   SetAttributes   attributes
@@ -76,6 +77,8 @@ struct PoolAsk {
   std::string set;
   std::uint64_t bytes = 0;    // the set has at least so many
   PoolAttributes attributes;  // Create: empty for a set without headers
+  std::uint64_t client = 0;   // drawn for this opening; 0: it does not say
+  bool again = false;         // Open: it comes back, so nobody else may have had the pool meanwhile
 };
 
 struct PoolAnswer {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -216,6 +217,29 @@ Result<void> PartSet::set_attributes(const PoolAttributes& attributes) {
   attributes_ = attributes;
   uuids_[0] = attributes.uuid;
   return write_headers();
+}
+
+Result<void> PartSet::note_client(std::uint64_t client, bool again) {
+  const pmem::File& first = files_[0];
+  if (again) {
+    std::uint64_t last = 0;
+    const ssize_t got = ::fgetxattr(first.descriptor(), kClientAttribute, &last, sizeof last);
+    if (got < 0 && errno == ENOTSUP) return {};
+    if (got == sizeof last && last == client) return {};
+    if (got < 0 && errno != ENODATA && errno != ERANGE) {
+      return errno_error(first.path() + ": fgetxattr", errno);
+    }
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{}: another client has had it since, or it is another file than "
+                             "before",
+                             first.path())};
+  }
+  if (::fsetxattr(first.descriptor(), kClientAttribute, &client, sizeof client, 0) != 0) {
+    if (errno == ENOTSUP) return {};
+    return errno_error(first.path() + ": fsetxattr", errno);
+  }
+  if (::fsync(first.descriptor()) == 0) return {};
+  return errno_error(first.path() + ": fsync", errno);
 }
 
 Result<void> PartSet::remove_files() {

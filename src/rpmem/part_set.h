@@ -16,6 +16,8 @@
 
 namespace perdure::rpmem {
 
+inline constexpr const char* kClientAttribute = "user.perdure.client";
+
 /// Draws the UUIDs of parts behind the first.
 using DrawUuid = std::function<Uuid16()>;
 
@@ -54,6 +56,14 @@ class PartSet {
   /// Errors      InvalidArgument (no headers, or attributes that contradict the options),
   ///             SystemError, NoSpace.
   Result<void> set_attributes(const PoolAttributes& attributes);
+
+  /// Notes at the first part, beside its bytes (the extended attribute kClientAttribute), whose it
+  /// is from now on. `again`: it is to be so already. Where the file system has no such attributes
+  /// nothing is noted, and nothing is known.
+  /// Durability  on success it is.
+  /// Errors      InvalidArgument: another client had it since, or it is another file; NoSpace,
+  ///             SystemError.
+  Result<void> note_client(std::uint64_t client, bool again);
 
   /// Takes the files away again, which create() made in this process.
   Result<void> remove_files();

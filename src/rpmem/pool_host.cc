@@ -98,7 +98,7 @@ Result<PoolAnswer> PoolHost::create(const PoolAsk& ask) {
   PERDURE_TRY(set, read_set(options_.directories, ask.set));
   PERDURE_TRY(parts, PartSet::create(set, ask.attributes, ask.bytes, draw_uuid));
   created_ = true;
-  auto served = serve(std::move(parts));
+  auto served = serve(std::move(parts), ask);
   if (served.ok()) return served;
   if (parts_ != nullptr) (void)parts_->remove_files();  // nothing of it was ever used
   parts_.reset();
@@ -110,13 +110,14 @@ Result<PoolAnswer> PoolHost::open(const PoolAsk& ask) {
   if (parts_ != nullptr) return Error{ErrorCode::Busy, "this rpmemd has its pool already"};
   PERDURE_TRY(set, read_set(options_.directories, ask.set));
   PERDURE_TRY(parts, open_parts(set, ask.bytes));
-  auto served = serve(std::move(parts));
+  auto served = serve(std::move(parts), ask);
   if (!served.ok()) parts_.reset();
   return served;
 }
 
-Result<PoolAnswer> PoolHost::serve(PartSet parts) {
+Result<PoolAnswer> PoolHost::serve(PartSet parts, const PoolAsk& ask) {
   parts_ = std::make_unique<PartSet>(std::move(parts));
+  PERDURE_TRY_VOID(parts_->note_client(ask.client, ask.again));
   PERDURE_TRY(region, PartRegion::map(*parts_, options_.region));
   region_ = std::move(region);
   return PoolAnswer{parts_->set().pool_bytes(), parts_->attributes()};

@@ -52,7 +52,7 @@ class PoolHost {
 
  private:
   Result<std::string> answer(const Frame& request);
-  Result<PoolAnswer> serve(PartSet parts);
+  Result<PoolAnswer> serve(PartSet parts, const PoolAsk& ask);
   Result<void> require_pool() const;
   Result<void> offer(Transport transport);
 

@@ -59,7 +59,7 @@ Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& att
   PERDURE_TRY(peer, CommandPeer::start(options_.shell, options_.target, options_.choice, deadline));
   Link link;
   link.peer = peer.get();
-  const PoolAsk ask{options_.set, memory_.size(), attributes};
+  const PoolAsk ask{options_.set, memory_.size(), attributes, writer_, links_ != 0};
   PERDURE_TRY(body, link.peer->ask(kind, encode(ask), deadline));
   const auto undo = [&](const Error& error) {
     // What was made a moment ago goes with the failure.
@@ -166,9 +166,11 @@ Result<void> RemotePool::come_back() {
   }
   drop_link();
   if (may_pass(why.code)) why.code = ErrorCode::Disconnected;
-  lost_ = Error{why.code, fmt::format("set '{}' on {} was lost: {}; close the pool, and bring the "
-                                      "replica back with pmempool sync",
-                                      options_.set, options_.target.host, why.message)};
+  const char* const remedy = why.code == ErrorCode::InvalidArgument
+                                 ? "see which side has what counts"
+                                 : "bring the replica back with pmempool sync";
+  lost_ = Error{why.code, fmt::format("set '{}' on {} was lost: {}; close the pool, and {}",
+                                      options_.set, options_.target.host, why.message, remedy)};
   return *lost_;
 }
 

@@ -353,6 +353,36 @@ TEST_F(RpmemErrors, AChildOfForkHasNoPartInThePool) {
   EXPECT_EQ(rpmem_close(pool), 0);
 }
 
+// While one has lost its connection another one opens the pool, writes and closes it. Expect: the
+// first one does not go on as if nothing had been; nor where an older copy is in the part's place.
+TEST_F(RpmemErrors, WhoComesBackToWhatIsAnothersNowWritesNothing) {
+  for (const bool copy : {false, true}) {
+    const Memory memory;
+    RPMEMpool* const first = copy ? open(memory) : create(memory);
+    ASSERT_NE(first, nullptr) << rpmem_errormsg();
+    std::memset(memory.at() + kPage, 'f', 64);
+    ASSERT_EQ(rpmem_persist(first, kPage, 64, 0, 0), 0) << rpmem_errormsg();
+    const std::string part = target_.at_home("r.set.0");
+    end_last_daemon(target_, SIGKILL);
+    if (copy) {
+      test::write_text(target_.here("copy"), test::read_whole(part));
+      std::filesystem::rename(target_.here("copy"), part);
+    } else {
+      const Memory theirs;
+      RPMEMpool* const second = open(theirs);
+      ASSERT_NE(second, nullptr) << rpmem_errormsg();
+      std::memset(theirs.at() + kPage, 's', 64);
+      ASSERT_EQ(rpmem_persist(second, kPage, 64, 0, 0), 0) << rpmem_errormsg();
+      ASSERT_EQ(rpmem_close(second), 0) << rpmem_errormsg();
+    }
+    const std::string held = test::read_whole(part).substr(kPage, 64);
+    std::memset(memory.at() + kPage, 'F', 64);
+    EXPECT_EQ(refused(rpmem_persist(first, kPage, 64, 0, 0) != 0), EINVAL) << rpmem_errormsg();
+    EXPECT_EQ(test::read_whole(part).substr(kPage, 64), held);
+    EXPECT_NE(rpmem_close(first), 0);
+  }
+}
+
 // Another thread tries to come back when the process is forked, and has what guards the pool.
 TEST_F(RpmemErrors, AChildClosesThePoolWhateverItsParentIsAt) {
   const Memory memory;
