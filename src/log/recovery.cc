@@ -443,6 +443,8 @@ LogState state_meanwhile(const Work& work, const Source* source, const Target& t
     if (work.kept->lsn < found.report->tail) {
       first.epoch = source->state.epoch;
       first.begin = source->state.begin;
+      // What the log has in that epoch; an older one would say that it began without a loss.
+      first.configuration = to.state.configuration;
     }
   }
   return first;

@@ -304,6 +304,50 @@ TEST(LogAfterALoss, AChangeThatWasGivenUpIsOlderThanLaterOnesInAnyOrder) {
   }
 }
 
+/// The change was given up with the loss; 0, which knows it, is back, is brought to equal by the
+/// writer of the epoch that began with that, or of the next one (`later`), which has appended three
+/// records, and loses its power in the midst. Expect: the log is the one that went on.
+void bring_back_and_cut(bool later, const Order& order) {
+  bool repaired = false;
+  std::size_t cuts = 0;
+  for (std::uint64_t events = 1; events < 3000 && !repaired; events += 13) {
+    Cluster cluster(4);
+    Writer log = change_given_up(cluster);
+    ASSERT_NE(log, nullptr);
+    if (later) {
+      Cluster::settle(*log);
+      log.reset();
+      log = cluster.opened();
+      ASSERT_NE(log, nullptr);
+      Cluster::append(*log, 3);
+    }
+    const std::uint64_t next = log->status().next_index;
+    cluster.cut_off(0, false);
+    cluster.world().cut_after(cluster.server(0).machine(), events);
+    const auto reports = log->repair(std::chrono::milliseconds(500));
+    cluster.world().cancel_cut();
+    for (const RepairReport& report : reports) {
+      repaired = repaired || (report.peer == "server0" && report.repaired);
+    }
+    log.reset();
+    cluster.stop(0);
+    cluster.start(0);
+    ++cuts;
+    const auto opened = cluster.open(order);
+    ASSERT_TRUE(opened.ok()) << "cut after " << events << ", first named " << order[0] << ": "
+                             << opened.error().message;
+    EXPECT_EQ((*opened)->status().next_index, next) << "cut after " << events;
+  }
+  EXPECT_TRUE(repaired);
+  EXPECT_GT(cuts, 1u);
+}
+TEST(LogAfterALoss, WhoKnowsTheChangeAndLosesItsPowerComingBackBringsItNotBack) {
+  for (const Order& order : {Order{0, 1, 2}, Order{1, 2, 0}}) bring_back_and_cut(false, order);
+}
+TEST(LogAfterALoss, WhoKnowsTheChangeBringsItNotBackToTheNextWriter) {
+  for (const Order& order : {Order{0, 1, 2}, Order{1, 2, 0}}) bring_back_and_cut(true, order);
+}
+
 // As before, and 1 loses its power in the midst of the acceptance. Expect: where it is not accepted
 // the change stands, and where it is nobody goes back.
 TEST(LogAfterALoss, AnAcceptanceThatFailsGivesNoChangeUp) {
