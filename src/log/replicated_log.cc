@@ -432,6 +432,16 @@ Error ReplicatedLog::quorum_lost_words() const {
                            up_count(), configuration_.members.size(), quorum_, reasons)};
 }
 
+/// Whether there is a member whose pool no replica is known to have: any that was never reached may
+/// be it.
+bool ReplicatedLog::has_unseen_member() const {
+  std::vector<pmem::Uuid> seen;
+  for (const Replica& replica : replicas_) {
+    if (replica.pool()) seen.push_back(*replica.pool());
+  }
+  return count_members(configuration_, seen) < configuration_.members.size();
+}
+
 /// For calls without a deadline, and those that have `time`. Asking takes some where peers are
 /// silent: the first call spends it, and the others fail at once until it is worth asking again.
 Error ReplicatedLog::no_quorum(Nanoseconds time) {
@@ -458,6 +468,9 @@ Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
     const Deadline share(clock_, deadline.left() / sharers);
     const auto pool = replica.peer().describe(options_.pool, share);
     if (!pool.ok() || pool->epoch <= epoch_) continue;
+    // Another pool that has come to its place says nothing of this log.
+    const auto uuid = parse_uuid(pool->uuid);
+    if (!uuid || !configuration_.has(*uuid)) continue;
     lost_ =
         Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
                                              pool->writer_name, pool->epoch.value, epoch_.value)};

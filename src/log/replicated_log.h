@@ -261,8 +261,9 @@ class ReplicatedLog {
   RepairReport bring_back(Replica& replica, const Deadline& deadline);
   void reconnect(Nanoseconds now, const Deadline& deadline);
   bool is_member(const Replica& replica) const {
-    return !replica.pool() || configuration_.has(*replica.pool());
+    return replica.pool() ? configuration_.has(*replica.pool()) : has_unseen_member();
   }
+  bool has_unseen_member() const;
   bool is_due(Replica& replica, Nanoseconds now, bool urgent);
   KnownReplicas known_beside(const Replica& replica) const;
   ConnectOptions connect_options(const Replica& replica) const;

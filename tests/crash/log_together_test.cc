@@ -35,6 +35,51 @@ TEST(LogTogether, WithoutAQuorumAppendWaitsOnce) {
   EXPECT_TRUE(log->append(std::as_bytes(std::span(record))).ok());
 }
 
+// Where a replica was there is another pool of that name, which has had more writers: of another log,
+// say. Expect: nobody has taken over, and the log goes on when its quorum is back.
+TEST(LogTogether, AnotherPoolWhereAReplicaWasHasTakenNothingOver) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  ASSERT_TRUE(cluster.server(2).start_with({}).ok());
+  const Deadline soon(cluster.world().clock(), milliseconds(100));
+  ASSERT_TRUE(cluster.peer(2)->fence(kPool, Epoch{100}, soon).ok());
+  Cluster::append(*log, 1);
+  cluster.cut_off(1, true);
+  const std::string record = Cluster::text(4);
+  const auto last = log->append(std::as_bytes(std::span(record)));
+  ASSERT_TRUE(last.ok()) << last.error().message;
+  const auto waited = log->wait(*last, Level::Committed, std::chrono::seconds(1));
+  EXPECT_EQ(waited.code(), ErrorCode::QuorumLost) << waited.error().message;
+  cluster.cut_off(1, false);
+  for (const RepairReport& each : log->repair()) {
+    EXPECT_EQ(each.repaired, each.peer == "server1") << each.peer << ": " << each.error;
+  }
+  Cluster::append(*log, 1);
+  EXPECT_EQ(log->status().next_index, 6u);
+}
+
+// A replica is gone for good, and is removed by a writer that has never reached it. Expect: it is
+// one no more, neither in the status nor for repair and close.
+TEST(LogTogether, WhoWasNeverReachedAndIsRemovedIsNoReplica) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  const std::string third = log->status().replicas[2].pool_uuid;
+  log.reset();
+  cluster.cut_off(2, true);
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  EXPECT_EQ(log->status().replicas.size(), 3u);
+  ASSERT_TRUE(log->remove_replica(third, 0).ok());
+  Cluster::append(*log, 1);
+  EXPECT_EQ(log->status().replicas.size(), 2u);
+  EXPECT_TRUE(log->repair().empty());
+  const auto closed = log->close(milliseconds(200));
+  EXPECT_TRUE(closed.ok()) << closed.error().message;
+}
+
 // One of its replicas is silent, whichever was named first: the others say who has taken over.
 TEST(LogTogether, ASilentReplicaDoesNotHideWhoTookOver) {
   for (const std::size_t silent : {0u, 1u, 2u}) {
