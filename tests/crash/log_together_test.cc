@@ -35,8 +35,8 @@ TEST(LogTogether, WithoutAQuorumAppendWaitsOnce) {
   EXPECT_TRUE(log->append(std::as_bytes(std::span(record))).ok());
 }
 
-// Where a replica was there is another pool of that name, which has had more writers: of another log,
-// say. Expect: nobody has taken over, and the log goes on when its quorum is back.
+// Where a replica was there is another pool of that name, which has had more writers: of another
+// log, say. Expect: nobody has taken over, and the log goes on when its quorum is back.
 TEST(LogTogether, AnotherPoolWhereAReplicaWasHasTakenNothingOver) {
   Cluster cluster;
   Writer log = cluster.opened();
