@@ -82,8 +82,9 @@ Result<void> DurableSession::come_within_a_step(const control::SessionRequest& r
     return Error{
         ErrorCode::InvalidArgument,
         fmt::format("{}: pool '{}' is at epoch {}, and epoch {}, which another peer has come "
-                    "to, is too far above: replace or remove the replica that has it",
-                    peer_->name(), request.pool, at.value, request.epoch.value)};
+                    "to, is too far above: replace or remove {} if it was left behind while the "
+                    "others were opened very often, else the replica that has that epoch",
+                    peer_->name(), request.pool, at.value, request.epoch.value, peer_->name())};
   }
   while (at.value != 0 && at < request.epoch && request.epoch.value - at.value > kEpochStepMax) {
     at.value += kEpochStepMax;

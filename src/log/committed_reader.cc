@@ -87,7 +87,7 @@ Result<CommittedReader> CommittedReader::resume(ByteSource& bytes, const Options
   reader.state_.anchor.log_id = place.log_id;
   reader.state_.epoch = place.after.epoch;
   const auto followed = reader.follow_state(state);
-  if (!followed.ok() && !reader.replaced()) return followed.error();
+  if (!followed.ok() && !reader.replaced() && !reader.undecided()) return followed.error();
   reader.committed_ = committed_at_least(start);
   return reader;
 }
@@ -102,6 +102,7 @@ CommittedReader::CommittedReader(ByteSource& bytes, const Options& options, cons
 
 Result<std::optional<Record>> CommittedReader::next() {
   if (replaced_) return *replaced_;
+  if (undecided_) PERDURE_TRY_VOID(look_whether_decided());
   bool looked = false;
   while (true) {
     if (!held_.empty() && may_return(held_.front().after.lsn)) {
@@ -169,6 +170,14 @@ Result<bool> CommittedReader::look_again() {
   return true;
 }
 
+/// Of the replica itself: it is of a later epoch by now, which has what was returned.
+Result<void> CommittedReader::look_whether_decided() {
+  PERDURE_TRY(now, readable_start(*bytes_, options_.name));
+  PERDURE_TRY_VOID(follow_state(now.state()));
+  undecided_ = false;
+  return {};
+}
+
 /// Another head, or another epoch: what was held back may have been replaced.
 Result<void> CommittedReader::follow_state(const LogState& now) {
   if (now.anchor.log_id != state_.anchor.log_id) {
@@ -224,25 +233,33 @@ bool CommittedReader::is_kept(const LogState& now) const {
          now.epoch.value <= state_.epoch.value + 1;
 }
 
-/// Only a later writer has replaced it for good: a replica of an earlier one was left behind. From
-/// where, the state says of its own epoch only.
+/// Only a later writer has replaced it for good: a replica of an earlier one was left behind, and
+/// an accepted loss may be on too few. From where, the state says of its own epoch only.
 Error CommittedReader::note_replaced() {
   const bool by_this_epoch =
       state_.epoch.value == returned_.epoch.value + 1 && state_.begin < returned_.lsn;
-  Error error{
-      ErrorCode::Fenced,
+  undecided_ = state_.epoch > returned_.epoch && state_.configuration.loss == state_.epoch;
+  std::string words =
       by_this_epoch
           ? fmt::format(
                 "the tail was replaced: the writer of epoch {} went on from LSN {}, and the "
                 "records from there up to {} are not in the log any more; read again "
                 "from there",
                 state_.epoch.value, state_.begin.value, returned_.lsn.value)
-          : fmt::format("the tail was replaced by a writer of an epoch after {}, up to {}; of the "
-                        "records up to LSN {} some are not in the log any more; read again from "
-                        "its head, LSN {}",
-                        returned_.epoch.value, state_.epoch.value, returned_.lsn.value,
-                        state_.head.lsn.value)};
-  if (state_.epoch > returned_.epoch) replaced_ = error;
+          : fmt::format(
+                "the tail was replaced by a writer of an epoch after {}, up to {}; of the "
+                "records up to LSN {} some are not in the log any more; read again from "
+                "its head, LSN {}",
+                returned_.epoch.value, state_.epoch.value, returned_.lsn.value,
+                state_.head.lsn.value);
+  if (undecided_) {
+    words += fmt::format(
+        " (unless the loss that epoch {} has accepted, as {} says, came to nothing: then a later "
+        "epoch has them, and who opens the log finds out)",
+        state_.epoch.value, options_.name);
+  }
+  Error error{ErrorCode::Fenced, std::move(words)};
+  if (state_.epoch > returned_.epoch && !undecided_) replaced_ = error;
   return error;
 }
 

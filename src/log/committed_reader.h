@@ -47,6 +47,10 @@ class CommittedReader {
   /// Whether what was returned is no part of the log any more, by what a later writer has made of
   /// it: next() says so from now on. Of committed records no replica will say anything else.
   bool replaced() const { return replaced_.has_value(); }
+  /// The same by an accepted loss of which one replica may be all there is: next() says so until
+  /// this one says otherwise. Only a replica of a later epoch knows.
+  bool undecided() const { return undecided_; }
+  Epoch epoch() const { return state_.epoch; }
   /// Whether it has found records that are not known to be committed.
   bool holds_back() const { return !held_.empty(); }
 
@@ -61,6 +65,7 @@ class CommittedReader {
   CommittedReader(ByteSource& bytes, const Options& options, const LogState& state,
                   const LogCursor& cursor);
   Result<bool> look_again();
+  Result<void> look_whether_decided();
   Result<void> follow_state(const LogState& now);
   bool is_kept(const LogState& now) const;
   Error note_replaced();
@@ -81,6 +86,7 @@ class CommittedReader {
   std::uint64_t held_bytes_ = 0;
   std::vector<std::byte> current_;  // that was held back and is returned now
   std::optional<Error> replaced_;   // what was returned; said for ever
+  bool undecided_ = false;
 };
 
 }  // namespace perdure::log

@@ -69,12 +69,36 @@ Result<std::optional<Record>> FailoverReader::next() {
   auto record = replica.reader->next();
   if (!record.ok()) {
     // That what was returned is not in the log any more is true on every replica.
+    if (replica.reader->undecided()) return read_later(record.error());
     if (replica.says_replaced()) return record;
     leave(replica);
     note_failure(replica, record.error(), record.code() == ErrorCode::NotFound, since);
     return read_another();
   }
   return *record ? record : look_around();
+}
+
+/// Whether a loss was accepted, as the current one says, only one of a later epoch knows: those
+/// that were left behind have what was given up.
+Result<std::optional<Record>> FailoverReader::read_later(Error undecided) {
+  place_ = replicas_[current_].reader->place();
+  const Epoch said_by = replicas_[current_].reader->epoch();
+  for (std::size_t count = 1; count < replicas_.size(); ++count) {
+    const std::size_t index = (current_ + count) % replicas_.size();
+    Replica& replica = replicas_[index];
+    const Nanoseconds since = clock_->now();
+    if (replica.failure && since - replica.failure->at < kTryAgainAfter) continue;
+    if (auto entered = enter(replica); !entered.ok()) {
+      note_failure(replica, entered.error(), false, since);
+      continue;
+    }
+    if (replica.reader->epoch() > said_by) {
+      take(index);
+      return replica.reader->next();
+    }
+    replica.reader.reset();
+  }
+  return undecided;
 }
 
 /// The next record of a replica that may not have been entered; notes why not. Where what was

@@ -56,8 +56,9 @@ class FailoverReader {
     std::optional<CommittedReader> reader;
     std::optional<Failure> failure;  // of the last try
 
-    /// Its last answer is final: what was returned is not in the log any more.
-    bool says_replaced() const { return reader && reader->replaced(); }
+    /// Its last answer decides for all of them: what was returned is not in the log any more, or
+    /// that is what one of a later epoch has to tell.
+    bool says_replaced() const { return reader && (reader->replaced() || reader->undecided()); }
   };
 
   FailoverReader(Options options, const Clock& clock)
@@ -67,6 +68,7 @@ class FailoverReader {
   Result<void> enter(Replica& replica);
   Result<std::optional<Record>> try_next(Replica& replica);
   Result<std::optional<Record>> read_another();
+  Result<std::optional<Record>> read_later(Error undecided);
   Result<std::optional<Record>> look_around();
   void leave(Replica& replica);
   void take(std::size_t index);

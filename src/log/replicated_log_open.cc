@@ -233,6 +233,7 @@ Result<bool> ReplicatedLog::find_log(Opening& opening) {
     damaged = damaged || (opening.bytes[index] != nullptr && !opening.starts[index]);
     if (!opening.starts[index] || !opening.starts[index]->anchor) continue;
     const LogStart& start = *opening.starts[index];
+    if (start.state().epoch > epoch_) newest_peer_ = replicas_[index].peer().name();
     epoch_ = std::max(epoch_, start.state().epoch);
     if (start.state().marks.creating) continue;
     if (opening.log_id && *opening.log_id != start.anchor->log_id) {

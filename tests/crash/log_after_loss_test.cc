@@ -2,10 +2,13 @@
 // read it. Nobody gets any of it, and the log opens.
 #include <string>
 
+#include "log/failover_reader.h"
 #include "tests/crash/log_cluster.h"
 
 namespace perdure {
 namespace {
+
+using std::chrono::milliseconds;
 
 Result<Writer> accepting(Cluster& cluster, const Order& order = {0, 1, 2}) {
   WriterOptions options = cluster.options();
@@ -581,6 +584,67 @@ TEST(LogAfterALoss, WhoWasToComeAlongVotesForNothingElseLater) {
   }
   EXPECT_TRUE(equal);
   EXPECT_GT(failed, 0u);
+}
+
+/// Of ten records 1 and 2 can read three, and 0 is away. The loss is accepted, and 2 loses its
+/// power in the midst. Whether 1 alone says that it is accepted.
+bool accept_on_one(Cluster& cluster, const std::vector<Ticket>& tickets, std::uint64_t events) {
+  cluster.cut_off(0, true);
+  for (const std::size_t index : {1u, 2u}) cluster.flip_record(index, tickets[3].lsn);
+  cluster.world().cut_after(cluster.server(2).machine(), events);
+  const bool accepted = accepting(cluster).ok();
+  cluster.world().cancel_cut();
+  cluster.stop(2);
+  cluster.start(2);
+  return !accepted && cluster.scan(1).start.state().epoch == Epoch{2} &&
+         cluster.scan(2).start.state().marks.incomplete;
+}
+
+// A reader has ten records, and the replica that it reads is the only one which says that seven of
+// them were given up. Expect: it is told so as long as nobody knows better, and reads on where the
+// log went on without that, also while the others are away that do not say it.
+TEST(LogAfterALoss, WhatOneReplicaAloneGaveUpIsNotGoneForItsReader) {
+  std::size_t tried = 0;
+  for (std::uint64_t events = 300; events < 2500 && tried < 3; events += 19) {
+    SCOPED_TRACE(fmt::format("cut after {}", events));
+    Cluster cluster;
+    Writer log = cluster.opened();
+    const auto tickets = Cluster::append(*log, 10);
+    Cluster::settle(*log);
+    log.reset();
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const std::size_t index : {1u, 0u, 2u}) peers.push_back(cluster.peer(index));
+    auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                            cluster.world().clock());
+    ASSERT_TRUE(reader.ok()) << reader.error().message;
+    for (int count = 0; count < 10; ++count) ASSERT_TRUE(reader->next().ok());
+    if (!accept_on_one(cluster, tickets, events)) continue;
+    ++tried;
+    for (int again = 0; again < 4; ++again) {
+      if (again == 2) cluster.cut_off(0, false);  // it has what may have been given up
+      const auto record = reader->next();
+      ASSERT_FALSE(record.ok());
+      EXPECT_EQ(record.code(), ErrorCode::Fenced);
+      cluster.world().pass(milliseconds(150));
+    }
+    cluster.cut_off(1, true);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    EXPECT_EQ(log->status().next_index, 10u);
+    Cluster::append(*log, 2);
+    Cluster::settle(*log);
+    log.reset();
+    cluster.cut_off(1, false);
+    std::vector<std::uint64_t> read;
+    for (int looks = 0; looks < 20; ++looks) {
+      const auto record = reader->next();
+      ASSERT_TRUE(record.ok()) << record.error().message;
+      if (*record) read.push_back((*record)->index);
+      cluster.world().pass(milliseconds(150));
+    }
+    EXPECT_EQ(read, (std::vector<std::uint64_t>{10, 11}));
+  }
+  EXPECT_GT(tried, 0u);
 }
 
 /// Lets something happen between what is read of the first pages: once, before the states are.
