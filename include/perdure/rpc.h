@@ -100,7 +100,8 @@ class RpcTransaction : public RpcData {
 /// Executes one call and returns how many bytes of `reply` it has written. An error refuses the
 /// call: nothing of its transaction is kept, and its client gets the code, once and for all. One
 /// that throws is tried again, and set aside after RpcServerOptions::attempts_max; one that did not
-/// fit behind the calls before it in their transaction is run again in one of its own.
+/// fit behind the calls before it in their transaction, and throws or not, is run again in one of
+/// its own.
 /// Threads: one call of one server at a time, by a thread of the server; with several of them
 /// (RpcServerOptions::handler_threads) at the same time as calls of other clients with other keys.
 using RpcHandler = std::function<Result<std::size_t>(const RpcCall& call, RpcTransaction& data,
@@ -305,6 +306,7 @@ struct RpcClientStatus {
 };
 
 /// A client. Threads: one caller at a time; progress is made in the calls, and it has no threads.
+/// Any of them may return Corrupt: the server's pool is an older copy of what it told this client.
 /// Processes: a child made by fork() must not use it.
 class RpcClient {
  public:

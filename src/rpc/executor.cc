@@ -201,15 +201,16 @@ Executor::Step Executor::execute_next(std::size_t place) {
   pool_->note_executing(Executing{place, call.sequence});
   auto ran = run(call, transaction, reply_, 0);
   pool_->note_executing(std::nullopt);
+  const std::optional<Error>& failure = transaction.failure();
+  // However its handler ended: it has not had the room that it is to have.
+  const bool did_not_fit = !alone && failure && failure->code == ErrorCode::NoSpace;
+  if (!ran || failure || !ran->ok()) redo_.roll_back(mark);
+  if (did_not_fit) return Step::Full;
   if (!ran) {
-    redo_.roll_back(mark);
     note_failed_attempt(place, *found);
     return Step::Again;
   }
-  Result<std::size_t> outcome = transaction.failure() ? *transaction.failure() : std::move(*ran);
-  if (!outcome.ok()) redo_.roll_back(mark);
-  const bool no_room = transaction.failure() && outcome.code() == ErrorCode::NoSpace;
-  if (no_room && !alone) return Step::Full;
+  const Result<std::size_t> outcome = failure ? *failure : std::move(*ran);
   count(place, found->entry, outcome.ok());
   finish(place, *found, outcome, reply_);
   return Step::Applied;

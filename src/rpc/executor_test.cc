@@ -27,6 +27,7 @@ constexpr std::uint32_t kLarge = 5;    // notes it, and writes so much that few 
 constexpr std::uint32_t kFilling = 6;  // notes it, and writes most of what a transaction takes
 constexpr std::uint32_t kSlow = 7;     // takes as long as the handlers of a transaction may
 constexpr std::uint32_t kAsk = 8;      // asks its own server to decide about a call
+constexpr std::uint32_t kStrict = 9;   // as kFilling, but throws where that does not fit
 constexpr std::uint64_t kExecutorRing = 4096;
 
 constexpr std::uint32_t kDroppedStatus =
@@ -132,6 +133,15 @@ class ExecutorTest : public testing::Test {
     options.handlers[kFilling] = [](const RpcCall& call, RpcTransaction& data,
                                     std::span<std::byte> reply) -> Result<std::size_t> {
       PERDURE_TRY_VOID(data.write(32768, std::vector<std::byte>(15900, std::byte{1})));
+      return note_call(call, data, reply);
+    };
+    options.handlers[kStrict] = [this](const RpcCall& call, RpcTransaction& data,
+                                       std::span<std::byte> reply) -> Result<std::size_t> {
+      const std::vector<std::byte> much(15900, std::byte{1});
+      if (!data.write(32768, much).ok()) {
+        ++thrown_;
+        throw std::runtime_error("no room");
+      }
       return note_call(call, data, reply);
     };
     options.handlers[kSlow] = [this](const RpcCall& call, RpcTransaction& data,
@@ -364,6 +374,25 @@ TEST_F(ExecutorTest, ACallThatFillsATransactionIsExecutedBesideBusyClients) {
     ASSERT_TRUE(executor_->process().ok());
     collect(clients_[0]);
   }
+  EXPECT_EQ(executor_->applied(clients_[1].place), 1u);
+  execute_all();
+  for (const TestClient& each : clients_) judge(each);
+}
+
+// Others' calls have taken the room, and its handler says so by throwing. Expect: that is no
+// failure of the call, which is executed in a transaction of its own.
+TEST_F(ExecutorTest, ACallThatThrowsBecauseItDoesNotFitIsExecutedAlone) {
+  make(PersistenceDomain::Wsp, 12);
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_TRUE(call(clients_[1], kStrict));
+  for (int round = 0; round < 6; ++round) {
+    while (call(clients_[0])) {
+    }
+    ASSERT_TRUE(executor_->process().ok());
+    collect(clients_[0]);
+  }
+  EXPECT_EQ(thrown_, 1);
+  EXPECT_EQ(executor_->status().clients[1].set_aside, 0u);
   EXPECT_EQ(executor_->applied(clients_[1].place), 1u);
   execute_all();
   for (const TestClient& each : clients_) judge(each);
