@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure::rpc {
@@ -78,6 +79,7 @@ class Caller {
   Result<void> reach(Deadline deadline);
   Result<void> require_open(const control::PoolDescription& pool) const;
   Error expired();
+  Error older_copy(std::string_view why) const;
   Result<WelcomeReply> ask_welcome();
   Result<void> take_welcome(const WelcomeReply& reply);
   Result<void> begin_life(const WelcomeReply& reply);

@@ -107,6 +107,11 @@ Result<void> Caller::reach(Deadline deadline) {
   if (!pool.ok()) return pool.code() == ErrorCode::NotFound ? expired() : pool.error();
   PERDURE_TRY_VOID(require_open(*pool));
   if (pool->uuid != uuid_) return expired();
+  // Before a client is first welcomed its epoch is durable there.
+  if (client_ != 0 && pool->epoch < epoch_) {
+    return older_copy(fmt::format("it is at epoch {}, and this client opened it in epoch {}",
+                                  pool->epoch.value, epoch_.value));
+  }
   control::SessionRequest request;
   request.pool = options_.name;
   request.write = true;
@@ -133,6 +138,13 @@ Error Caller::expired() {
   over_ = Error{ErrorCode::NotFound,
                 fmt::format("client '{}' has expired, or another one has its name", options_.name)};
   return *over_;
+}
+
+/// No crash leaves that: so nothing is told of its calls, and none is added to those that it lost.
+Error Caller::older_copy(std::string_view why) const {
+  return {ErrorCode::Corrupt,
+          fmt::format("the server's pool is older than what it told client '{}': {}", options_.name,
+                      why)};
 }
 
 Result<WelcomeReply> Caller::ask_welcome() {
@@ -167,9 +179,12 @@ Result<void> Caller::take_welcome(const WelcomeReply& reply) {
     return Error{ErrorCode::ProtocolError, "the server has calls that nobody made"};
   }
   if (at.durable < durable_) {
-    return Error{
-        ErrorCode::Corrupt,
-        fmt::format("the server has calls up to {}, and {} was durable", at.durable, durable_)};
+    return older_copy(
+        fmt::format("it has calls up to {}, and {} was durable", at.durable, durable_));
+  }
+  // What they had of the ring may have been used again.
+  if (at.applied < applied_) {
+    return older_copy(fmt::format("calls are applied up to {}, and {} was", at.applied, applied_));
   }
   PERDURE_TRY(memory, session_.register_memory({ring_.get(), ring_bytes_}));
   ring_memory_ = std::move(memory);

@@ -151,14 +151,17 @@ Result<Caller::Asked> Caller::ask_query(std::span<const std::byte> question, Dea
   return here == head.bytes ? Asked::Answered : fetch_answer(head, here, deadline, answer);
 }
 
-/// What did not fit into the first message. Where it is lost, the query is asked again.
+/// What did not fit into the first message. Where it is lost, the query is asked again. It begins
+/// so many requests that the session forgets those before them: what they have brought is taken
+/// first.
 Result<Caller::Asked> Caller::fetch_answer(const QueryReplyHead& head, std::size_t here,
                                            Deadline deadline, std::vector<std::byte>& answer) {
   Pieces pieces;
   pieces.begin({client_, head.number, here, PieceQuestion::Of::Answer}, answer);
   const Nanoseconds since = clock_.now();
   for (;;) {
-    const auto pumped = pieces.pump(session_);
+    const bool others_taken = asking_ == 0 && rest_head_.sequence == 0;
+    const auto pumped = others_taken ? pieces.pump(session_) : Result<void>();
     if (!session_.up()) {
       note_lost();
       return Asked::Lost;
@@ -174,6 +177,8 @@ Result<Caller::Asked> Caller::fetch_answer(const QueryReplyHead& head, std::size
     rest(since, deadline.left());
     session_.poll();
     take_durable();
+    take_collected();
+    if (session_.up()) fetch_rest();
   }
 }
 

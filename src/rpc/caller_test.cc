@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 
@@ -22,6 +23,7 @@ namespace {
 constexpr std::uint32_t kSum = 1;   // of the payload's bytes; counts calls
 constexpr std::uint32_t kFail = 2;  // throws
 constexpr std::uint32_t kEcho = 3;  // replies much
+constexpr std::uint32_t kMost = 4;  // answers more than that
 constexpr std::uint64_t kCallerRing = 32 * 1024;
 
 Result<std::size_t> sum_up(const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
@@ -32,6 +34,41 @@ Result<std::size_t> sum_up(const RpcCall& call, RpcTransaction& data, std::span<
   store(reply.data(), sum);
   return sizeof sum;
 }
+
+/// The service of whatever host there is now: a server that was started again has its address.
+class AddressOfHost final : public client::Peer {
+ public:
+  AddressOfHost(const std::unique_ptr<RpcHost>& host, fabric::Device& device)
+      : host_(host), device_(device) {}
+  std::string name() const override { return "server"; }
+  fabric::Device& device() override { return device_; }
+  Result<std::vector<control::PoolDescription>> list(Deadline deadline) override {
+    return now().list(deadline);
+  }
+  Result<control::PoolDescription> describe(const std::string& pool, Deadline deadline) override {
+    return now().describe(pool, deadline);
+  }
+  Result<control::PoolDescription> create(const control::PoolRequest& request,
+                                          Deadline deadline) override {
+    return now().create(request, deadline);
+  }
+  Result<client::Session> open_session(const control::SessionRequest& request,
+                                       Deadline deadline) override {
+    return now().open_session(request, deadline);
+  }
+  Result<void> close_session(std::uint64_t id, control::Left left, Deadline deadline) override {
+    return now().close_session(id, left, deadline);
+  }
+  Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
+    return now().fence(pool, epoch, deadline);
+  }
+
+ private:
+  test::LocalPeer now() { return {name(), host_->service(), device_}; }
+
+  const std::unique_ptr<RpcHost>& host_;
+  fabric::Device& device_;
+};
 
 class CallerTest : public testing::Test {
  protected:
@@ -69,7 +106,12 @@ class CallerTest : public testing::Test {
                                               std::span<std::byte> reply) { return much(reply); };
     options.executor.queries[kEcho] = [much](std::span<const std::byte>, const RpcData&,
                                              std::span<std::byte> reply) { return much(reply); };
-    options.executor.answer_bytes_max = 60000;
+    options.executor.queries[kMost] = [](std::span<const std::byte>, const RpcData&,
+                                         std::span<std::byte> reply) -> Result<std::size_t> {
+      std::fill(reply.begin(), reply.end(), std::byte{9});
+      return reply.size();
+    };
+    options.executor.answer_bytes_max = 300000;
     if (repaired_) options.executor.handlers[kFail] = sum_up;
     options.executor.refuse_failed = refuse_failed_;
     options.executor.queries[kSum] = [](std::span<const std::byte>, const RpcData& data,
@@ -105,13 +147,35 @@ class CallerTest : public testing::Test {
     options.spin = std::chrono::microseconds(0);
     options.reconnect = std::chrono::milliseconds(1);
     options.server_timeout = std::chrono::milliseconds(200);
-    return Caller::open(std::make_unique<test::LocalPeer>("server", host_->service(), device),
-                        options, clock_);
+    return Caller::open(std::make_unique<AddressOfHost>(host_, device), options, clock_);
   }
   std::unique_ptr<Caller> opened(const std::string& name) {
     auto caller = open(name);
     EXPECT_TRUE(caller.ok()) << caller.error().message;
     return std::move(*caller);
+  }
+  std::vector<std::byte> copy_of_the_pool() const {
+    return {region_->bytes().begin(), region_->bytes().end()};
+  }
+  /// The server ends; the next one finds the pool as it was then.
+  void restore(const std::vector<std::byte>& copy) {
+    host_.reset();
+    std::copy(copy.begin(), copy.end(), region_->bytes().begin());
+    ASSERT_TRUE(region_->flush(0, copy.size()).ok());
+    start();
+  }
+  /// What a client says in the end that comes back.
+  Result<void> come_back(Caller& caller) {
+    world_.drop_connections(*machine_, *client_);
+    world_.settle();
+    const std::uint64_t before = caller.status().connections;
+    Result<void> polled;
+    for (int look = 0; look < 10000; ++look) {
+      polled = caller.poll();
+      if (!polled.ok() || caller.status().connections > before) break;
+      world_.settle();
+    }
+    return polled;
   }
   static std::vector<std::byte> bytes(std::size_t count) {
     return std::vector<std::byte>(count, std::byte{1});
@@ -581,6 +645,81 @@ TEST_F(CallerTest, AReplyThatIsLargerThanAMessageIsWholeOverLostConnections) {
     EXPECT_EQ(*answer, value);
   }
   EXPECT_EQ(lost, 3);
+}
+
+// A question for replies is on its way, and one piece of a large reply or another, while a large
+// answer is brought. Expect: the answer, and then the reply.
+TEST_F(CallerTest, ALargeAnswerComesWhileRepliesAreAskedFor) {
+  host_.reset();
+  shape_.reply_bytes_max = 60000;
+  shape_.transaction_bytes = 256 * 1024;
+  shape_.replies = 4;
+  region_ = &machine_->add_region(pmem::kPoolDataOffset + shape_.bytes());
+  ASSERT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
+  start();
+  const auto caller = opened("one");
+  for (const bool applied : {false, true}) {
+    SCOPED_TRACE(applied);
+    held_up_ = !applied;
+    const auto handle = caller->call(kEcho, bytes(16), 0);
+    ASSERT_TRUE(caller->wait(*handle, RpcLevel::Durable, std::chrono::seconds(5)).ok());
+    EXPECT_EQ(caller->wait(*handle, RpcLevel::Applied, Nanoseconds{0}).code(), ErrorCode::TimedOut);
+    for (int round = 0; round < 20; ++round) {
+      const auto answer = caller->query(kMost, {}, applied, std::chrono::seconds(60));
+      ASSERT_TRUE(answer.ok()) << answer.error().message;
+      EXPECT_EQ(*answer, std::vector<std::byte>(300000, std::byte{9}));
+    }
+    held_up_ = false;
+    const auto reply = caller->reply(*handle, std::chrono::seconds(60));
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_EQ(reply->bytes.size(), 50001u);
+  }
+}
+
+// A call was set aside when the pool was copied; then it was dropped, and its client told. The
+// server goes on with the copy, where the call waits still. Expect: the client says so: for what it
+// takes as free is not.
+TEST_F(CallerTest, AnOlderPoolThatHasACallUnappliedAgainIsRefused) {
+  const auto caller = opened("one");
+  const auto failing = caller->call(kFail, bytes(16), 0);
+  EXPECT_EQ(caller->wait(*failing, RpcLevel::Applied, std::chrono::seconds(5)).code(),
+            ErrorCode::Busy);
+  const auto copy = copy_of_the_pool();
+  ASSERT_TRUE(host_->drop("one", 1).ok());
+  const auto reply = caller->reply(*failing, std::chrono::seconds(5));
+  ASSERT_TRUE(reply.ok() && reply->dropped);
+  restore(copy);
+  const auto back = come_back(*caller);
+  ASSERT_FALSE(back.ok());
+  EXPECT_EQ(back.code(), ErrorCode::Corrupt);
+  EXPECT_EQ(caller->call(kSum, bytes(16), 0).code(), ErrorCode::Corrupt);
+}
+
+// The pool was copied before this process opened its name. On the copy another one has the name, in
+// an epoch before this one's. Expect: this one does not take its calls for its own.
+TEST_F(CallerTest, AnOlderPoolThatDoesNotKnowTheProcessIsRefused) {
+  for (int process = 0; process < 2; ++process) (void)opened("one");
+  const auto copy = copy_of_the_pool();
+  (void)opened("one");
+  const auto caller = opened("one");
+  const auto first = caller->call(kSum, bytes(16), 0);
+  ASSERT_TRUE(caller->wait(*first, RpcLevel::Durable, std::chrono::seconds(5)).ok());
+  restore(copy);
+  world_.drop_connections(*machine_, *client_);
+  world_.settle();
+  for (int look = 0; look < 100 && caller->status().up; ++look) (void)caller->poll();
+  const auto other = opened("one");
+  for (int call = 0; call < 2; ++call) {
+    const auto made = other->call(kSum, bytes(16), 0);
+    ASSERT_TRUE(other->wait(*made, RpcLevel::Applied, std::chrono::seconds(5)).ok());
+  }
+  const auto second = caller->call(kSum, bytes(16), 0);
+  ASSERT_TRUE(second.ok());
+  const auto waited = caller->wait(*second, RpcLevel::Durable, std::chrono::seconds(5));
+  ASSERT_FALSE(waited.ok()) << "it was never sent";
+  EXPECT_EQ(waited.code(), ErrorCode::OutcomeUnknown);
+  EXPECT_EQ(caller->poll().code(), ErrorCode::Corrupt);
+  EXPECT_TRUE(other->call(kSum, bytes(16), 0).ok());
 }
 
 TEST(RpcRequests, NonsenseIsRefused) {
