@@ -480,7 +480,11 @@ TEST_F(CallerTest, APlaceThatIsClosedIsWaitedFor) {
   EXPECT_EQ(caller->wait(*handle, RpcLevel::Durable, std::chrono::milliseconds(20)).code(),
             ErrorCode::TimedOut);
   EXPECT_EQ(open("one").code(), ErrorCode::Busy);
+  // Nor does its lease end while it is kept out.
+  world_.tick(std::chrono::seconds(20));
+  host_->expire_clients();
   ASSERT_TRUE(host_->service().open_pool("one").ok());
+  host_->expire_clients();
   const auto waited = caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(5));
   EXPECT_TRUE(waited.ok()) << waited.error().message;
 }

@@ -184,8 +184,14 @@ void RpcHost::expire_clients() {
   if (options_.lease == Nanoseconds{0}) return;
   for (const std::string& name : executor_->silent_for(options_.lease)) {
     const auto pool = service_->describe(name);
+    if (!pool.ok()) continue;
+    // Who is kept out is not silent; nor is it known what the place's receive buffers hold.
+    if (pool->state != control::PoolStatus::Open) {
+      if (const auto place = executor_->place_of(name)) executor_->note_heard(*place);
+      continue;
+    }
     // Who is connected is not silent; and who was a moment ago has just been heard of.
-    if (!pool.ok() || pool->writer_present || !executor_->is_silent(name, options_.lease)) continue;
+    if (pool->writer_present || !executor_->is_silent(name, options_.lease)) continue;
     // This is the thread that executes: it waits for no request, and comes again.
     const auto deleted = service_->delete_pool(name, pool->uuid, {}, Nanoseconds{0});
     if (!deleted.ok()) continue;  // it has calls to apply, or somebody is at it
