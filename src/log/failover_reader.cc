@@ -69,8 +69,9 @@ Result<std::optional<Record>> FailoverReader::next() {
   auto record = replica.reader->next();
   if (!record.ok()) {
     // That what was returned is not in the log any more is true on every replica.
-    if (replica.reader->undecided()) return read_later(record.error());
-    if (replica.says_replaced()) return record;
+    if (replica.reader->replaced()) return record;
+    const bool undecided = replica.reader->undecided();
+    if (undecided && record.code() == ErrorCode::Fenced) return read_later(record.error());
     leave(replica);
     note_failure(replica, record.error(), record.code() == ErrorCode::NotFound, since);
     return read_another();
@@ -82,19 +83,15 @@ Result<std::optional<Record>> FailoverReader::next() {
 /// that were left behind have what was given up.
 Result<std::optional<Record>> FailoverReader::read_later(Error undecided) {
   place_ = replicas_[current_].reader->place();
-  const Epoch said_by = replicas_[current_].reader->epoch();
+  const Epoch said_by = not_before_ = replicas_[current_].reader->epoch();
   for (std::size_t count = 1; count < replicas_.size(); ++count) {
     const std::size_t index = (current_ + count) % replicas_.size();
     Replica& replica = replicas_[index];
-    const Nanoseconds since = clock_->now();
-    if (replica.failure && since - replica.failure->at < kTryAgainAfter) continue;
-    if (auto entered = enter(replica); !entered.ok()) {
-      note_failure(replica, entered.error(), false, since);
-      continue;
-    }
-    if (replica.reader->epoch() > said_by) {
+    if (replica.failure && clock_->now() - replica.failure->at < kTryAgainAfter) continue;
+    auto record = try_next(replica);
+    if (replica.reader && replica.reader->epoch() > said_by) {
       take(index);
-      return replica.reader->next();
+      return record;
     }
     replica.reader.reset();
   }
@@ -107,6 +104,15 @@ Result<std::optional<Record>> FailoverReader::try_next(Replica& replica) {
   const Nanoseconds since = clock_->now();
   auto entered = enter(replica);
   const bool connected = replica.bytes != nullptr;
+  if (entered.ok() && replica.reader->epoch() < not_before_) {
+    Error behind{ErrorCode::Fenced,
+                 fmt::format("it was left behind at epoch {}, and a loss was accepted in epoch {}",
+                             replica.reader->epoch().value, not_before_.value)};
+    const Nanoseconds now = clock_->now();
+    replica.failure = Failure{behind, false, now, now - since};  // its session is well
+    replica.reader.reset();
+    return behind;
+  }
   auto record = entered.ok() ? replica.reader->next()
                              : Result<std::optional<Record>>(std::move(entered).error());
   if (record.ok()) {
@@ -133,7 +139,7 @@ Result<std::optional<Record>> FailoverReader::read_another() {
     if (!record.ok() && !replaced) continue;
     if (replaced || *record) {
       take(index);
-      return record;
+      return replaced && replica.reader->undecided() ? read_later(record.error()) : record;
     }
     if (!readable) readable = index;
   }
@@ -151,6 +157,7 @@ Result<std::optional<Record>> FailoverReader::look_around() {
   }
   looked_around_ = now;
   place_ = replicas_[current_].reader->place();
+  const Epoch here = replicas_[current_].reader->epoch();
   std::optional<Error> trimmed;
   bool has_more = false;  // one of which it is not known yet that it is committed
   for (std::size_t count = 1; count < replicas_.size(); ++count) {
@@ -163,10 +170,12 @@ Result<std::optional<Record>> FailoverReader::look_around() {
       continue;
     }
     auto record = try_next(replica);
-    const bool replaced = replica.says_replaced();
-    if (replaced || (record.ok() && *record)) {
+    const bool undecided = replica.reader && replica.reader->undecided();
+    // Not where one of a later epoch is read, which has what was returned.
+    const bool decides = !undecided || replica.reader->epoch() > here;
+    if (decides && (replica.says_replaced() || (record.ok() && *record))) {
       take(index);
-      return record;
+      return undecided ? read_later(record.error()) : record;
     }
     if (record.ok()) has_more = has_more || replica.reader->holds_back();
     if (replica.failure && replica.failure->trimmed) trimmed = replica.failure->error;
@@ -185,6 +194,7 @@ Result<std::optional<Record>> FailoverReader::look_around() {
 
 /// Keeps what it had come to.
 void FailoverReader::leave(Replica& replica) {
+  if (replica.reader->undecided()) not_before_ = replica.reader->epoch();
   place_ = replica.reader->place();
   committed_ = std::max(committed_, replica.reader->committed());
   replica.reader.reset();

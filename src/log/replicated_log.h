@@ -147,10 +147,12 @@ class ReplicatedLog {
   Error may_be_lost(const Choice& choice, std::string_view losses) const;
   std::vector<Candidate> candidates_of(const Opening& opening, const Surveys& surveys) const;
   static std::vector<const LogState*> states_of(const Opening& opening, const Surveys& surveys);
-  static Configuration newest_stated(const Opening& opening, const Surveys& surveys,
-                                     std::optional<std::size_t> history);
-  static Configuration newest_known(const Opening& opening, const Surveys& surveys,
-                                    std::optional<std::size_t> history);
+  std::vector<pmem::Uuid> voters_for(const Opening& opening, const Surveys& surveys,
+                                     std::optional<std::size_t> history) const;
+  Configuration newest_stated(const Opening& opening, const Surveys& surveys,
+                              std::optional<std::size_t> history) const;
+  Configuration newest_known(const Opening& opening, const Surveys& surveys,
+                             std::optional<std::size_t> history) const;
   static Configurations in_play_by(const Configuration& known, const Surveys& surveys,
                                    std::optional<std::size_t> history);
   std::size_t reachable_of(const Configuration& configuration) const;

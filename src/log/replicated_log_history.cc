@@ -70,7 +70,7 @@ Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& open
       in_play_by(newest_known(opening, opening.surveys, best), opening.surveys, best);
   const Choice choice = choose(candidates, in_play);
   if (!choice.history) return accept_history(opening, candidates, choice);
-  PERDURE_TRY_VOID(check_named_of(newest_stated(opening, opening.surveys, best), in_play));
+  PERDURE_TRY_VOID(check_named_of(newest_stated(opening, opening.surveys, {}), in_play));
   History history;
   history.at = *choice.history;
   history.report = *opening.surveys[history.at]->report;
@@ -268,12 +268,14 @@ Result<void> ReplicatedLog::require_votes_kept(const Opening& opening,
   const bool incomplete = std::any_of(
       opening.surveys.begin(), opening.surveys.end(),
       [](const auto& found) { return found && found->report && found->state().marks.incomplete; });
-  if (!incomplete) return {};
+  if (!incomplete || options_.accept_loss) return {};
   const Configuration* const lacking = lacking_of(in_play, &Configuration::votes_needed);
   if (lacking == nullptr) return {};
-  return too_few(
-      fmt::format("recovering log '{}', of which a replica is incomplete", options_.pool),
-      *lacking);
+  return too_few(fmt::format("recovering log '{}', of which a replica is incomplete (open with "
+                             "accept_loss if it can not be brought to equal, and none of those "
+                             "that are away was there when a loss was accepted)",
+                             options_.pool),
+                 *lacking);
 }
 
 /// Accepts a loss. What the chosen replica gives up, or one that begins without it, is given up

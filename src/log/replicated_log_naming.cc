@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "core/counted.h"
 #include "core/try.h"
@@ -25,16 +26,18 @@ bool ends_with_a_change(ByteSource& bytes, const LogStart& start) {
 }
 
 /// A configuration that a state names, beside the other states of the log and that of a history
-/// which is taken if it has the votes. A loss that one replica alone says was accepted makes it no
-/// newer: where a later epoch has begun without that, or there are votes without it, it can not
-/// have been enough of them.
+/// which is taken if it has the votes; `voters`: who votes for it. A loss that one replica alone
+/// says was accepted makes it no newer: where a later epoch has begun without that, or so many of
+/// its own replicas vote without it that the others are no quorum, it can not have been enough of
+/// them.
 Configuration beside(Configuration stated, const std::vector<const LogState*>& states,
-                     const LogState* history) {
+                     const LogState* history, std::span<const pmem::Uuid> voters) {
   const Epoch loss = stated.loss;
   const auto went_on_without = [&](const LogState* each) {
     return each->epoch > loss && each->configuration.loss < loss;
   };
-  const bool voted_without = history != nullptr && history->configuration.loss < loss;
+  const bool voted_without = history != nullptr && history->configuration.loss < loss &&
+                             count_members(stated, voters) >= stated.votes_needed();
   if (voted_without || std::any_of(states.begin(), states.end(), went_on_without)) stated.loss = {};
   return stated;
 }
@@ -176,11 +179,13 @@ Result<void> ReplicatedLog::check_reachable_of(const Configurations& in_play) {
 
 /// Whether those named are right for those in play. Where only rings know that a change is
 /// committed, the replicas of the configuration that states say may be named as well: the ring that
-/// knows it may be that of a replica which was removed, and the others need it to learn it.
+/// knows it may be that of a replica which was removed, and the others need it to learn it. And so
+/// where that comes of an accepted loss and the votes say that it came to nothing: they may take
+/// the replicas of both.
 Result<void> ReplicatedLog::check_named_of(const Configuration& stated,
                                            const Configurations& in_play) const {
   Configurations may_be_named = in_play;
-  if (in_play.front().newer_than(stated)) {
+  if (in_play.front().newer_than(stated) || in_play.front().loss < stated.loss) {
     may_be_named.insert(may_be_named.begin(), stated);
   }
   const std::string wrong = named_wrongly(may_be_named);
@@ -216,15 +221,28 @@ std::vector<const LogState*> ReplicatedLog::states_of(const Opening& opening,
   return states;
 }
 
+/// The pools that vote for a history, if it is one.
+std::vector<pmem::Uuid> ReplicatedLog::voters_for(const Opening& opening, const Surveys& surveys,
+                                                  std::optional<std::size_t> history) const {
+  std::vector<pmem::Uuid> voters;
+  if (!history) return voters;
+  const std::vector<Candidate> candidates = candidates_of(opening, surveys);
+  for (const Candidate& each : candidates) {
+    if (votes(each, candidates[*history].readable)) voters.push_back(each.pool);
+  }
+  return voters;
+}
+
 /// The newest configuration that a state names. `history`: the one that is taken if it has the
 /// votes.
 Configuration ReplicatedLog::newest_stated(const Opening& opening, const Surveys& surveys,
-                                           std::optional<std::size_t> history) {
+                                           std::optional<std::size_t> history) const {
   Configuration newest;
   const std::vector<const LogState*> states = states_of(opening, surveys);
+  const LogState* const taken = history ? &surveys[*history]->state() : nullptr;
+  const std::vector<pmem::Uuid> voters = voters_for(opening, surveys, history);
   for (const LogState* state : states) {
-    const Configuration stated =
-        beside(state->configuration, states, history ? &surveys[*history]->state() : nullptr);
+    const Configuration stated = beside(state->configuration, states, taken, voters);
     if (stated.newer_than(newest)) newest = stated;
   }
   return newest;
@@ -234,11 +252,12 @@ Configuration ReplicatedLog::newest_stated(const Opening& opening, const Surveys
 /// or by its ring, where both the record and the claim are of its own history. What is committed
 /// stays so: whoever read it, and when. `history`: as above.
 Configuration ReplicatedLog::newest_known(const Opening& opening, const Surveys& surveys,
-                                          std::optional<std::size_t> history) {
+                                          std::optional<std::size_t> history) const {
   const std::vector<const LogState*> states = states_of(opening, surveys);
+  const std::vector<pmem::Uuid> voters = voters_for(opening, surveys, history);
   const LogState* const taken = history ? &surveys[*history]->state() : nullptr;
   Configuration newest = newest_stated(opening, surveys, history);
-  const Configuration before = beside(opening.configuration, states, taken);
+  const Configuration before = beside(opening.configuration, states, taken, voters);
   if (before.newer_than(newest)) newest = before;
   for (const auto& found : surveys) {
     if (!found || !found->report) continue;
@@ -247,7 +266,7 @@ Configuration ReplicatedLog::newest_known(const Opening& opening, const Surveys&
     // While content is replaced the claim may already be that of the new one, and a change that was
     // buried stands in the old: what is known is what its state says.
     if (found->state().marks.incomplete) continue;
-    const Configuration stated = beside(found->state().configuration, states, taken);
+    const Configuration stated = beside(found->state().configuration, states, taken, voters);
     const Configurations in_play =
         configurations_in_play(stated, report.configurations, report.claimed);
     if (in_play.front().newer_than(newest)) newest = in_play.front();
@@ -259,7 +278,8 @@ Configuration ReplicatedLog::newest_known(const Opening& opening, const Surveys&
 /// committed counts only there: in another history it was buried.
 Configurations ReplicatedLog::in_play_by(const Configuration& known, const Surveys& surveys,
                                          std::optional<std::size_t> history) {
-  if (!history) return {known};
+  // One of an epoch before a loss that was accepted since has no change that is newer than that.
+  if (!history || surveys[*history]->state().epoch < known.loss) return {known};
   const ScanReport& report = *surveys[*history]->report;
   return configurations_in_play(known, report.configurations, report.claimed);
 }

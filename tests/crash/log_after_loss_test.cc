@@ -244,8 +244,8 @@ TEST(LogAfterALoss, AReaderIsToldTheRightPlaces) {
 
 /// {0,1,2}; 2 is replaced by 3 while it is away; 1 never heard that this is committed, and the
 /// record before the change is damaged there. 0 and 3 are away, and the loss is accepted by 1
-/// and 2.
-Writer change_given_up(Cluster& cluster) {
+/// and 2. `more` records follow the change.
+Writer change_given_up(Cluster& cluster, int more = 0) {
   Writer log = cluster.opened();
   const auto tickets = Cluster::append(*log, 3);
   Cluster::settle(*log);
@@ -254,7 +254,12 @@ Writer change_given_up(Cluster& cluster) {
   cluster.cut_off(2, true);
   const auto replaced = log->replace_replica(second, cluster.peer(3));
   EXPECT_TRUE(replaced.ok()) << replaced.error().message;
+  if (more > 0) {
+    cluster.cut_off(1, true);
+    Cluster::append(*log, more);
+  }
   log.reset();
+  cluster.cut_off(1, false);
   put_state(cluster, 1, [&](log::LogState& state) { state.configuration = before; });
   cluster.on_medium(1, [](std::span<std::byte> bytes) {
     std::fill_n(bytes.begin() + log::kCommittedWordAt, 8, std::byte{0});
@@ -304,6 +309,34 @@ TEST(LogAfterALoss, AChangeThatWasGivenUpIsOlderThanLaterOnesInAnyOrder) {
     ASSERT_TRUE(opened.ok()) << "first named " << order[0] << ": " << opened.error().message;
     EXPECT_EQ((*opened)->status().configuration, configuration) << "first named " << order[0];
     EXPECT_EQ((*opened)->status().next_index, 6u);
+  }
+}
+
+// One of those that went on is damaged, the other one is away, and those of the change that was
+// given up are back, with more than was committed since. Expect: these take nothing of it away, and
+// with the other one it opens.
+TEST(LogAfterALoss, AChangeThatWasGivenUpDoesNotComeBackWhereOneIsDamaged) {
+  for (const Order& order : {Order{0, 1, 3}, Order{1, 3, 0}, Order{0, 1, 2}, Order{0, 1, 2, 3}}) {
+    Cluster cluster(4);
+    Writer log = change_given_up(cluster, 8);
+    ASSERT_NE(log, nullptr);
+    const auto tickets = Cluster::append(*log, 3);
+    Cluster::settle(*log);
+    const std::uint64_t next = log->status().next_index;
+    const std::string configuration = log->status().configuration;
+    log.reset();
+    cluster.flip_record(1, tickets[1].lsn);
+    cluster.cut_off(2, true);
+    cluster.cut_off(0, false);
+    cluster.cut_off(3, false);
+    const auto opened = cluster.open(order);
+    EXPECT_FALSE(opened.ok()) << "it opens with " << (*opened)->status().next_index << " of "
+                              << next << ", and " << (*opened)->status().configuration;
+    cluster.cut_off(2, false);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    EXPECT_EQ(log->status().next_index, next);
+    EXPECT_EQ(log->status().configuration, configuration);
   }
 }
 
@@ -586,6 +619,38 @@ TEST(LogAfterALoss, WhoWasToComeAlongVotesForNothingElseLater) {
   EXPECT_GT(failed, 0u);
 }
 
+// The same, and the one that was to come along can not be brought to equal. Expect: the log is
+// refused without it, and opens for an operator who knows that nothing was accepted elsewhere.
+TEST(LogAfterALoss, WhoCanNotBeBroughtToEqualClosesNoLogForItsOperator) {
+  const std::uint64_t accepted = accepted_by_one();
+  ASSERT_GT(accepted, 0u);
+  std::size_t went_on = 0;
+  for (std::uint64_t events = 200; events < 1500 && went_on == 0; events += 19) {
+    Cluster cluster(4);
+    ASSERT_FALSE(addition_given_up(cluster, accepted).ok());
+    cluster.cut_off(2, true);
+    cut_off(cluster, {0, 3}, false);
+    WriterOptions options = cluster.options();
+    bool refused = false;
+    for (const bool accept : {false, true}) {
+      options.accept_loss = accept;
+      cluster.world().cut_after(cluster.server(1).machine(), events);
+      const auto opened = cluster.open({0, 1, 2, 3}, options);
+      cluster.world().cancel_cut();
+      cluster.stop(1);
+      cluster.start(1);
+      if (!accept) {
+        refused = !opened.ok() &&
+                  opened.error().message.find("open with accept_loss") != std::string::npos;
+      } else if (refused && opened.ok()) {
+        EXPECT_EQ((*opened)->status().next_index, 3u);
+        ++went_on;
+      }
+    }
+  }
+  EXPECT_GT(went_on, 0u);
+}
+
 /// Of ten records 1 and 2 can read three, and 0 is away. The loss is accepted, and 2 loses its
 /// power in the midst. Whether 1 alone says that it is accepted.
 bool accept_on_one(Cluster& cluster, const std::vector<Ticket>& tickets, std::uint64_t events) {
@@ -640,6 +705,85 @@ TEST(LogAfterALoss, WhatOneReplicaAloneGaveUpIsNotGoneForItsReader) {
       const auto record = reader->next();
       ASSERT_TRUE(record.ok()) << record.error().message;
       if (*record) read.push_back((*record)->index);
+      cluster.world().pass(milliseconds(150));
+    }
+    EXPECT_EQ(read, (std::vector<std::uint64_t>{10, 11}));
+  }
+  EXPECT_GT(tried, 0u);
+}
+
+// The same, and the log goes on without any new record. Expect: a reader that is at its end on a
+// replica of that is not told that what it has is gone, because the other one is back.
+TEST(LogAfterALoss, WhoReadsWhereTheLogWentOnIsNotToldOfWhatCameToNothing) {
+  std::size_t tried = 0;
+  for (std::uint64_t events = 300; events < 2500 && tried < 1; events += 19) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    const auto tickets = Cluster::append(*log, 10);
+    Cluster::settle(*log);
+    log.reset();
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const std::size_t index : {0u, 1u, 2u}) peers.push_back(cluster.peer(index));
+    auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                            cluster.world().clock());
+    ASSERT_TRUE(reader.ok()) << reader.error().message;
+    for (int count = 0; count < 10; ++count) ASSERT_TRUE(reader->next().ok());
+    if (!accept_on_one(cluster, tickets, events)) continue;
+    ++tried;
+    cluster.cut_off(0, false);
+    cluster.cut_off(1, true);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    EXPECT_EQ(log->status().next_index, 10u);
+    Cluster::settle(*log);
+    log.reset();
+    cluster.cut_off(1, false);
+    for (int looks = 0; looks < 10; ++looks) {
+      const auto record = reader->next();
+      ASSERT_TRUE(record.ok()) << record.error().message;
+      EXPECT_FALSE(*record);
+      cluster.world().pass(milliseconds(150));
+    }
+  }
+  EXPECT_GT(tried, 0u);
+}
+
+// A reader has ten records, and the one replica that it reads says alone that seven of them were
+// given up; the session with it ends. Expect: what the log has appended without that is read when
+// that replica has come along.
+TEST(LogAfterALoss, WhoIsToldOfWhatCameToNothingReadsOnOverAnotherSession) {
+  std::size_t tried = 0;
+  for (std::uint64_t events = 300; events < 2500 && tried < 1; events += 19) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    const auto tickets = Cluster::append(*log, 10);
+    Cluster::settle(*log);
+    log.reset();
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    peers.push_back(cluster.peer(1));
+    auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                            cluster.world().clock());
+    ASSERT_TRUE(reader.ok()) << reader.error().message;
+    for (int count = 0; count < 10; ++count) ASSERT_TRUE(reader->next().ok());
+    if (!accept_on_one(cluster, tickets, events)) continue;
+    ++tried;
+    EXPECT_EQ(reader->next().code(), ErrorCode::Fenced);
+    cluster.stop(1);
+    cluster.start(1);
+    cluster.cut_off(0, false);
+    cluster.cut_off(1, true);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    EXPECT_EQ(log->status().next_index, 10u);
+    Cluster::append(*log, 2);
+    cluster.cut_off(1, false);
+    Cluster::expect_repaired(log->repair(), 1);
+    Cluster::settle(*log);
+    log.reset();
+    std::vector<std::uint64_t> read;
+    for (int looks = 0; looks < 10; ++looks) {
+      const auto record = reader->next();
+      if (record.ok() && *record) read.push_back((*record)->index);
       cluster.world().pass(milliseconds(150));
     }
     EXPECT_EQ(read, (std::vector<std::uint64_t>{10, 11}));
