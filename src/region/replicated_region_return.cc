@@ -297,8 +297,8 @@ Result<void> ReplicatedRegion::say_returned(Replica& replica) {
   return mark_mixed(replica, false);
 }
 
-/// Whether it had everything that `target` is to get, but for what it misses itself: what was not
-/// written in this session only one that is whole.
+/// Whether it had everything that `target` is to get, but for what it misses itself: what this
+/// writer has not written only one that is whole.
 bool ReplicatedRegion::has_all_for(const Replica& source, const Replica& target) const {
   const bool of_before = target.all_copied || (target.missed && target.missed->has_more());
   return &source != &target && source.session.up() && !source.connecting &&
