@@ -238,7 +238,7 @@ TEST_F(LogReaderFailover, WhatWasTrimmedIsReadFromAReplicaThatStillHasItOrSaidTo
   EXPECT_EQ(read_on(reader, read, patience), ErrorCode::NotFound);
   EXPECT_GE(read, 20u);  // or what it still found at peer 1
   EXPECT_EQ(read_on(behind, read_behind, patience), ErrorCode::NotFound);
-  EXPECT_EQ(read_behind, 20u);
+  EXPECT_GE(read_behind, 20u);  // it may have looked around, and have been at peer 1 already
   while (!patience.passed() && other.next().ok()) (void)log.poll();
   EXPECT_EQ(other.next().code(), ErrorCode::NotFound);
   LogReaderOptions reading;
