@@ -327,6 +327,12 @@ Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64
   return candidate;
 }
 
+Statement statement_of(const Survey& survey) {
+  const ScanReport& report = *survey.report;
+  return {survey.state().epoch, survey.state().configuration, report.configurations, report.claimed,
+          survey.state().marks.incomplete};
+}
+
 std::optional<std::size_t> choose_history(const std::vector<std::optional<Survey>>& surveys) {
   std::optional<std::size_t> best;
   const auto rank = [&](std::size_t index) {

@@ -33,6 +33,9 @@ Result<Survey> survey_on(ByteSource& bytes, std::optional<ScanSoFar>& so_far, Ls
 /// another one, or of none, is Unknown.
 Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64_t log_id);
 
+/// What the replica says of the configuration; `survey.report` must be there, and outlive it.
+Statement statement_of(const Survey& survey);
+
 /// The replica that has most, for readers and for comparison: nothing is decided by it.
 std::optional<std::size_t> choose_history(const std::vector<std::optional<Survey>>& surveys);
 

@@ -73,6 +73,54 @@ Configurations configurations_in_play(const Configuration& stated,
   return in_play;
 }
 
+namespace {
+
+/// A configuration beside what all say. Where a later epoch has begun without the loss that it
+/// names, or so many of its own replicas vote without that loss that the others are no quorum, it
+/// can not have been accepted on enough of them.
+Configuration beside(Configuration stated, const Statements& statements) {
+  const Epoch loss = stated.loss;
+  const auto went_on_without = [&](const Statement& each) {
+    return each.epoch > loss && each.stated.loss < loss;
+  };
+  const auto& all = statements.all;
+  const bool voted_without = statements.history && all[*statements.history].stated.loss < loss &&
+                             count_members(stated, statements.voters) >= stated.votes_needed();
+  if (voted_without || std::any_of(all.begin(), all.end(), went_on_without)) stated.loss = {};
+  return stated;
+}
+
+}  // namespace
+
+Configuration newest_stated(const Statements& statements) {
+  Configuration newest;
+  for (const Statement& each : statements.all) {
+    const Configuration stated = beside(each.stated, statements);
+    if (stated.newer_than(newest)) newest = stated;
+  }
+  return newest;
+}
+
+Configuration newest_known(const Statements& statements, const Configuration& before) {
+  Configuration newest = newest_stated(statements);
+  const auto note = [&](const Configuration& known) {
+    if (known.newer_than(newest)) newest = known;
+  };
+  note(beside(before, statements));
+  for (const Statement& each : statements.all) {
+    if (each.incomplete) continue;  // what is known is what its state says
+    const Configuration stated = beside(each.stated, statements);
+    note(configurations_in_play(stated, each.found, each.claimed).front());
+  }
+  return newest;
+}
+
+Configurations in_play_by(const Configuration& known, const std::optional<Statement>& history) {
+  // One of an epoch before a loss that was accepted since has no change that is newer than that.
+  if (!history || history->epoch < known.loss) return {known};
+  return configurations_in_play(known, history->found, history->claimed);
+}
+
 std::optional<std::size_t> best_of(std::span<const Candidate> candidates, bool any) {
   std::optional<std::size_t> best;
   for (std::size_t index = 0; index < candidates.size(); ++index) {

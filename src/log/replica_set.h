@@ -101,6 +101,39 @@ struct ConfigurationAt {
 Configurations configurations_in_play(const Configuration& stated,
                                       std::span<const ConfigurationAt> found, Lsn claimed);
 
+/// What one replica says of the configuration: its state, and the records of its ring, if that was
+/// read.
+struct Statement {
+  Epoch epoch;  // of the state
+  Configuration stated;
+  std::span<const ConfigurationAt> found;
+  Lsn claimed;
+  // The content is being replaced: the claim may already be that of the new one, and a change that
+  // was buried stand in the old.
+  bool incomplete = false;
+};
+
+/// What the replicas of a log say. `history`: of these, the one that is taken if it has the votes;
+/// `voters`: who votes for it.
+struct Statements {
+  std::vector<Statement> all;
+  std::optional<std::size_t> history;
+  std::vector<pmem::Uuid> voters;
+};
+
+/// The newest configuration that a state names. A loss that one replica alone says was accepted
+/// makes its configuration no newer.
+Configuration newest_stated(const Statements& statements);
+
+/// The newest that is known to be committed: by a state, or by the ring of any replica, where both
+/// the record and the claim are of its own history. What is committed stays so: whoever read it,
+/// and when (`before`).
+Configuration newest_known(const Statements& statements, const Configuration& before);
+
+/// Those in play when this history is taken; nothing: none is. A change that is not known to be
+/// committed counts only there: in another history it was buried.
+Configurations in_play_by(const Configuration& known, const std::optional<Statement>& history);
+
 /// Whose history is taken, if one may be.
 struct Choice {
   std::optional<std::size_t> history;  // of the candidates; nothing: none may be taken

@@ -146,14 +146,9 @@ class ReplicatedLog {
   std::string losses_of(const Surveys& surveys) const;
   Error may_be_lost(const Choice& choice, std::string_view losses) const;
   std::vector<Candidate> candidates_of(const Opening& opening, const Surveys& surveys) const;
-  static std::vector<const LogState*> states_of(const Opening& opening, const Surveys& surveys);
-  std::vector<pmem::Uuid> voters_for(const Opening& opening, const Surveys& surveys,
-                                     std::optional<std::size_t> history) const;
-  Configuration newest_stated(const Opening& opening, const Surveys& surveys,
-                              std::optional<std::size_t> history) const;
-  Configuration newest_known(const Opening& opening, const Surveys& surveys,
-                             std::optional<std::size_t> history) const;
-  static Configurations in_play_by(const Configuration& known, const Surveys& surveys,
+  Statements statements_of(const Opening& opening, const Surveys& surveys,
+                           std::optional<std::size_t> history) const;
+  static Configurations in_play_of(const Configuration& known, const Surveys& surveys,
                                    std::optional<std::size_t> history);
   std::size_t reachable_of(const Configuration& configuration) const;
   std::size_t fit_of(const Configuration& configuration) const;

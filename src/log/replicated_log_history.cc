@@ -66,11 +66,13 @@ Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& open
   const std::vector<Candidate> candidates = candidates_of(opening, opening.surveys);
   const auto best = best_of(candidates);
   const Lsn claimed = claimed_beside(candidates, best ? candidates[*best].readable : Rank{});
+  const Statements statements = statements_of(opening, opening.surveys, best);
   Configurations in_play =
-      in_play_by(newest_known(opening, opening.surveys, best), opening.surveys, best);
+      in_play_of(newest_known(statements, opening.configuration), opening.surveys, best);
   const Choice choice = choose(candidates, in_play);
   if (!choice.history) return accept_history(opening, candidates, choice);
-  PERDURE_TRY_VOID(check_named_of(newest_stated(opening, opening.surveys, {}), in_play));
+  const Statements unchosen = statements_of(opening, opening.surveys, {});
+  PERDURE_TRY_VOID(check_named_of(newest_stated(unchosen), in_play));
   History history;
   history.at = *choice.history;
   history.report = *opening.surveys[history.at]->report;
@@ -143,7 +145,9 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     history.at = *best;
     history.report = *opening.surveys[*best]->report;
     history.claimed = history.report.claimed;  // the rest is committed when the epoch has begun
-    history.in_play = in_play_by(newest_known(opening, opening.surveys, {}), opening.surveys, best);
+    const Statements statements = statements_of(opening, opening.surveys, {});
+    history.in_play =
+        in_play_of(newest_known(statements, opening.configuration), opening.surveys, best);
     history.accepted_loss = words;
     PERDURE_TRY_VOID(require_all_read(opening, history.in_play));
     return history;

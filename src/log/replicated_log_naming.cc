@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
 
 #include "core/counted.h"
 #include "core/try.h"
@@ -23,23 +22,6 @@ bool ends_with_a_change(ByteSource& bytes, const LogStart& start) {
     if (!*record) return false;
     if ((*record)->header.type == RecordType::Configuration) return true;
   }
-}
-
-/// A configuration that a state names, beside the other states of the log and that of a history
-/// which is taken if it has the votes; `voters`: who votes for it. A loss that one replica alone
-/// says was accepted makes it no newer: where a later epoch has begun without that, or so many of
-/// its own replicas vote without it that the others are no quorum, it can not have been enough of
-/// them.
-Configuration beside(Configuration stated, const std::vector<const LogState*>& states,
-                     const LogState* history, std::span<const pmem::Uuid> voters) {
-  const Epoch loss = stated.loss;
-  const auto went_on_without = [&](const LogState* each) {
-    return each->epoch > loss && each->configuration.loss < loss;
-  };
-  const bool voted_without = history != nullptr && history->configuration.loss < loss &&
-                             count_members(stated, voters) >= stated.votes_needed();
-  if (voted_without || std::any_of(states.begin(), states.end(), went_on_without)) stated.loss = {};
-  return stated;
 }
 
 }  // namespace
@@ -136,7 +118,7 @@ bool ReplicatedLog::states_are_enough(const Configuration& stated, const Opening
 /// Whether the peers and the quorum that were named are those that the log has, and enough of them
 /// answer to open it. Nothing has been changed anywhere when they are not.
 Result<void> ReplicatedLog::check_named(Opening& opening) {
-  const Configuration stated = newest_stated(opening, {}, {});
+  const Configuration stated = newest_stated(statements_of(opening, {}, {}));
   opening.configuration = stated;
   if (states_are_enough(stated, opening)) return {};
   // Nobody is fenced yet, and rings may grow: what is taken from them here stays true, or is asked
@@ -150,8 +132,10 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
   const std::vector<Candidate> candidates = candidates_of(opening, rings);
   const auto best = best_of(candidates);
   const auto check_history = [&](std::optional<std::size_t> history) -> Result<void> {
-    opening.configuration = newest_known(opening, rings, history == best ? best : std::nullopt);
-    const Configurations in_play = in_play_by(opening.configuration, rings, history);
+    const auto whole = history == best ? best : std::nullopt;
+    opening.configuration =
+        newest_known(statements_of(opening, rings, whole), opening.configuration);
+    const Configurations in_play = in_play_of(opening.configuration, rings, history);
     PERDURE_TRY_VOID(check_named_of(stated, in_play));
     return check_reachable_of(in_play);
   };
@@ -161,7 +145,7 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
   if (!best || options_.accept_loss) return check_history(any);
   // What stands in the way may be a change that a damaged history has buried. Naming the replicas
   // of that change would not help: only who accepts the loss opens the log, by that history.
-  const Choice choice = choose(candidates, in_play_by(opening.configuration, rings, best));
+  const Choice choice = choose(candidates, in_play_of(opening.configuration, rings, best));
   if (choice.damage && check_history(any).ok()) return may_be_lost(choice, losses_of(rings));
   return may;
 }
@@ -205,83 +189,37 @@ std::vector<Candidate> ReplicatedLog::candidates_of(const Opening& opening,
   return candidates;
 }
 
-/// What the replicas of this log say of themselves, as they were looked at or surveyed.
-std::vector<const LogState*> ReplicatedLog::states_of(const Opening& opening,
-                                                      const Surveys& surveys) {
-  std::vector<const LogState*> states;
-  const auto note = [&](const LogStart& start) {
-    if (start.anchor && start.anchor->log_id == *opening.log_id) states.push_back(&start.state());
+/// What the replicas of this log say of its configuration, as they were looked at or surveyed.
+/// `history`: the one that is taken if it has the votes.
+Statements ReplicatedLog::statements_of(const Opening& opening, const Surveys& surveys,
+                                        std::optional<std::size_t> history) const {
+  Statements statements;
+  const auto is_of_this_log = [&](const LogStart& start) {
+    return start.anchor && start.anchor->log_id == *opening.log_id;
   };
   for (const auto& start : opening.starts) {
-    if (start) note(*start);
+    if (!start || !is_of_this_log(*start)) continue;
+    statements.all.push_back({start->state().epoch, start->state().configuration, {}, {}});
   }
-  for (const auto& found : surveys) {
-    if (found && found->report) note(found->report->start);
+  for (std::size_t index = 0; index < surveys.size(); ++index) {
+    const auto& found = surveys[index];
+    if (!found || !found->report || !is_of_this_log(found->report->start)) continue;
+    if (index == history) statements.history = statements.all.size();
+    statements.all.push_back(statement_of(*found));
   }
-  return states;
-}
-
-/// The pools that vote for a history, if it is one.
-std::vector<pmem::Uuid> ReplicatedLog::voters_for(const Opening& opening, const Surveys& surveys,
-                                                  std::optional<std::size_t> history) const {
-  std::vector<pmem::Uuid> voters;
-  if (!history) return voters;
+  if (!history) return statements;
   const std::vector<Candidate> candidates = candidates_of(opening, surveys);
   for (const Candidate& each : candidates) {
-    if (votes(each, candidates[*history].readable)) voters.push_back(each.pool);
+    if (votes(each, candidates[*history].readable)) statements.voters.push_back(each.pool);
   }
-  return voters;
+  return statements;
 }
 
-/// The newest configuration that a state names. `history`: the one that is taken if it has the
-/// votes.
-Configuration ReplicatedLog::newest_stated(const Opening& opening, const Surveys& surveys,
-                                           std::optional<std::size_t> history) const {
-  Configuration newest;
-  const std::vector<const LogState*> states = states_of(opening, surveys);
-  const LogState* const taken = history ? &surveys[*history]->state() : nullptr;
-  const std::vector<pmem::Uuid> voters = voters_for(opening, surveys, history);
-  for (const LogState* state : states) {
-    const Configuration stated = beside(state->configuration, states, taken, voters);
-    if (stated.newer_than(newest)) newest = stated;
-  }
-  return newest;
-}
-
-/// The newest configuration that is known to be committed: by the state of any replica of this log,
-/// or by its ring, where both the record and the claim are of its own history. What is committed
-/// stays so: whoever read it, and when. `history`: as above.
-Configuration ReplicatedLog::newest_known(const Opening& opening, const Surveys& surveys,
-                                          std::optional<std::size_t> history) const {
-  const std::vector<const LogState*> states = states_of(opening, surveys);
-  const std::vector<pmem::Uuid> voters = voters_for(opening, surveys, history);
-  const LogState* const taken = history ? &surveys[*history]->state() : nullptr;
-  Configuration newest = newest_stated(opening, surveys, history);
-  const Configuration before = beside(opening.configuration, states, taken, voters);
-  if (before.newer_than(newest)) newest = before;
-  for (const auto& found : surveys) {
-    if (!found || !found->report) continue;
-    const ScanReport& report = *found->report;
-    if (report.start.anchor->log_id != *opening.log_id) continue;
-    // While content is replaced the claim may already be that of the new one, and a change that was
-    // buried stands in the old: what is known is what its state says.
-    if (found->state().marks.incomplete) continue;
-    const Configuration stated = beside(found->state().configuration, states, taken, voters);
-    const Configurations in_play =
-        configurations_in_play(stated, report.configurations, report.claimed);
-    if (in_play.front().newer_than(newest)) newest = in_play.front();
-  }
-  return newest;
-}
-
-/// The configurations in play by the history of one replica. A change that is not known to be
-/// committed counts only there: in another history it was buried.
-Configurations ReplicatedLog::in_play_by(const Configuration& known, const Surveys& surveys,
+/// Those in play when the history of this replica is taken.
+Configurations ReplicatedLog::in_play_of(const Configuration& known, const Surveys& surveys,
                                          std::optional<std::size_t> history) {
-  // One of an epoch before a loss that was accepted since has no change that is newer than that.
-  if (!history || surveys[*history]->state().epoch < known.loss) return {known};
-  const ScanReport& report = *surveys[*history]->report;
-  return configurations_in_play(known, report.configurations, report.claimed);
+  return in_play_by(known,
+                    history ? std::optional(statement_of(*surveys[*history])) : std::nullopt);
 }
 
 }  // namespace perdure::log
