@@ -75,18 +75,20 @@ Configurations configurations_in_play(const Configuration& stated,
 
 namespace {
 
-/// A configuration beside what all say. Where a later epoch has begun without the loss that it
-/// names, or so many of its own replicas vote without that loss that the others are no quorum, it
+/// A configuration beside what all say. Where the latest epoch is without the loss that it names,
+/// or so many of its own replicas vote without that loss that the others are no quorum, it
 /// can not have been accepted on enough of them.
 Configuration beside(Configuration stated, const Statements& statements) {
   const Epoch loss = stated.loss;
-  const auto went_on_without = [&](const Statement& each) {
-    return each.epoch > loss && each.stated.loss < loss;
-  };
   const auto& all = statements.all;
+  const auto latest = std::max_element(
+      all.begin(), all.end(),
+      [](const Statement& one, const Statement& other) { return one.epoch < other.epoch; });
+  const bool went_on_without =
+      latest != all.end() && latest->epoch > loss && latest->stated.loss < loss;
   const bool voted_without = statements.history && all[*statements.history].stated.loss < loss &&
                              count_members(stated, statements.voters) >= stated.votes_needed();
-  if (voted_without || std::any_of(all.begin(), all.end(), went_on_without)) stated.loss = {};
+  if (voted_without || went_on_without) stated.loss = {};
   return stated;
 }
 
@@ -117,8 +119,12 @@ Configuration newest_known(const Statements& statements, const Configuration& be
 
 Configurations in_play_by(const Configuration& known, const std::optional<Statement>& history) {
   // One of an epoch before a loss that was accepted since has no change that is newer than that.
-  if (!history || history->epoch < known.loss) return {known};
-  return configurations_in_play(known, history->found, history->claimed);
+  if (!history) return {known};
+  Configurations in_play = configurations_in_play(known, history->found, history->claimed);
+  // One of an epoch before a loss that was accepted since decides nothing beside that. But whoever
+  // accepts another loss and takes it has its records, and so its changes.
+  const bool before = history->epoch < known.loss && in_play.front() != known;
+  return before ? Configurations{known, in_play.back()} : in_play;
 }
 
 std::optional<std::size_t> best_of(std::span<const Candidate> candidates, bool any) {

@@ -130,6 +130,48 @@ TEST(ReplicaSet, WhileAChangeIsNotCommittedBothConfigurationsMustAgree) {
   EXPECT_EQ(chosen({whole(0, 1, 100), whole(1, 1, 100)}, both), 0u);
 }
 
+/// What a state of this epoch says.
+Statement said(std::uint32_t epoch, Configuration stated, std::uint32_t loss = 0) {
+  stated.loss = Epoch{loss};
+  return {Epoch{epoch}, stated, {}, {}, false};
+}
+
+// Epoch 2 began with a loss and with the first configuration on 2 alone. An opening without it had
+// written epoch 3 to 0 when that was lost; then 1 and 2 went on, in epoch 4. Expect: what 0 alone
+// says does not undo that, whoever else is there.
+TEST(ReplicaSet, AnEpochThatNeverBeganUndoesNoLossThatALaterOneKnows) {
+  const Configuration first = configuration({0, 1, 2, 3}, 3);
+  const Configuration changed = configuration({0, 1, 2, 3}, 2, 2);
+  Statements statements;
+  statements.all = {said(3, changed), said(4, first, 2), said(4, first, 2)};
+  EXPECT_EQ(newest_stated(statements).generation, 1u);
+  EXPECT_EQ(newest_known(statements, changed).generation, 1u);
+  // Where nobody went on with it, it did.
+  statements.all = {said(3, changed), said(2, first, 2)};
+  EXPECT_EQ(newest_stated(statements).generation, 2u);
+}
+
+// A loss was accepted by one whose records are no more, and a history is taken that is from before
+// and has a change. Its record stays there, and counts for whoever opens the log next. Expect: it
+// counts here too, beside what was known.
+TEST(ReplicaSet, AHistoryFromBeforeALossBringsItsChangesAndDecidesNothing) {
+  Configuration known = configuration({0, 1, 2}, 2);
+  known.loss = Epoch{2};
+  const std::vector<ConfigurationAt> found = {{Lsn{100}, configuration({0, 1, 2, 3}, 2, 2)}};
+  Statement history = said(1, configuration({0, 1, 2}, 2));
+  history.found = found;
+  for (const Lsn claimed : {Lsn{0}, Lsn{100}}) {
+    history.claimed = claimed;
+    const Configurations in_play = in_play_by(known, history);
+    ASSERT_EQ(in_play.size(), 2u);
+    EXPECT_EQ(in_play.front(), known);
+    EXPECT_EQ(in_play.back().generation, 2u);
+    EXPECT_EQ(in_play.back().loss, known.loss);
+  }
+  history.epoch = Epoch{2};
+  EXPECT_EQ(in_play_by(known, history).size(), 1u) << "of the epoch that began with it";
+}
+
 TEST(CommitRule, CountsReplicasOfTheConfigurationOnly) {
   const std::vector<pmem::Uuid> pools = {pool(0), pool(1), pool(2), pool(9)};
   CommitRule rule({configuration({0, 1, 2}, 2)}, pools);

@@ -265,19 +265,24 @@ Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
 }
 
 /// Who is incomplete may have come along to accept a loss that one replica alone has begun with,
-/// and would come along again: it promises nothing of that epoch. So where such a one was read, as
-/// many have to be parts of this epoch as its votes took, before anything rests on them.
+/// and would come along again: it promises nothing of that epoch. So where such a one was read, or
+/// the one that has begun with that loss, as many have to be parts of this epoch as its votes took,
+/// before anything rests on them.
 Result<void> ReplicatedLog::require_votes_kept(const Opening& opening,
                                                const Configurations& in_play) {
-  const bool incomplete = std::any_of(
-      opening.surveys.begin(), opening.surveys.end(),
-      [](const auto& found) { return found && found->report && found->state().marks.incomplete; });
-  if (!incomplete || options_.accept_loss) return {};
+  const auto goes_back = [&](const std::optional<Survey>& found) {
+    if (!found || !found->report) return false;
+    const LogState& state = found->state();
+    return state.marks.incomplete || state.configuration.loss > in_play.back().loss;
+  };
+  const bool any = std::any_of(opening.surveys.begin(), opening.surveys.end(), goes_back);
+  if (!any || options_.accept_loss) return {};
   const Configuration* const lacking = lacking_of(in_play, &Configuration::votes_needed);
   if (lacking == nullptr) return {};
-  return too_few(fmt::format("recovering log '{}', of which a replica is incomplete (open with "
-                             "accept_loss if it can not be brought to equal, and none of those "
-                             "that are away was there when a loss was accepted)",
+  return too_few(fmt::format("recovering log '{}', of which a replica is incomplete, or has a "
+                             "loss that came to nothing (open with accept_loss if it can not be "
+                             "brought to equal, and none of those that are away was there when "
+                             "a loss was accepted)",
                              options_.pool),
                  *lacking);
 }

@@ -619,6 +619,62 @@ TEST(LogAfterALoss, WhoWasToComeAlongVotesForNothingElseLater) {
   EXPECT_GT(failed, 0u);
 }
 
+/// 2 alone says that the loss is accepted, and is away. The others are opened, 1 loses its power
+/// after `events`, and so it is refused. Whether 1 is as it was then, and the others have the
+/// epoch.
+bool refused_without_one(Cluster& cluster, std::uint64_t accepted, std::uint64_t events) {
+  EXPECT_FALSE(addition_given_up(cluster, accepted).ok());
+  cluster.cut_off(2, true);
+  cut_off(cluster, {0, 3}, false);
+  cluster.world().cut_after(cluster.server(1).machine(), events);
+  const bool refused = !cluster.open({0, 1, 2, 3}).ok();
+  cluster.world().cancel_cut();
+  cluster.stop(1);
+  cluster.start(1);
+  return refused && cluster.scan(3).start.state().epoch == Epoch{3} &&
+         cluster.scan(1).start.state().marks.incomplete;
+}
+
+// That one is back then and is read, the others' history is taken, and it is lost before it is a
+// part of that; then these two are all that is there. Expect: the same.
+TEST(LogAfterALoss, WhoAloneHasALossDoesNotVoteForOthersAndGoBack) {
+  const std::uint64_t accepted = accepted_by_one();
+  ASSERT_GT(accepted, 0u);
+  std::uint64_t lost = 200;
+  for (bool found = false; !found; lost += 19) {
+    ASSERT_LT(lost, 3000u);
+    Cluster cluster(4);
+    found = refused_without_one(cluster, accepted, lost + 19);
+  }
+  bool equal = false;
+  std::size_t refused = 0;
+  for (std::uint64_t events = 200; events < 3000 && !equal; events += 19) {
+    SCOPED_TRACE(fmt::format("cut after {}", events));
+    Cluster cluster(4);
+    ASSERT_TRUE(refused_without_one(cluster, accepted, lost));
+    cluster.cut_off(1, true);
+    cluster.cut_off(2, false);
+    cluster.world().cut_after(cluster.server(2).machine(), events);
+    auto opened = cluster.open({0, 1, 2, 3});
+    cluster.world().cancel_cut();
+    equal = opened.ok() && (*opened)->status().replicas[2].up;
+    if (opened.ok()) Cluster::append(**opened, 2);
+    const std::uint64_t next = opened.ok() ? (*opened)->status().next_index : 3;
+    refused += opened.ok() ? 0 : 1;
+    if (opened.ok()) opened->reset();
+    cluster.stop(2);
+    cluster.start(2);
+    cut_off(cluster, {0, 3}, true);
+    cluster.cut_off(1, false);
+    const auto again = cluster.open({0, 1, 2});
+    if (!again.ok()) continue;
+    EXPECT_EQ((*again)->status().next_index, next);
+    EXPECT_FALSE(opened.ok() && !equal) << "opened by those who have not got it";
+  }
+  EXPECT_TRUE(equal);
+  EXPECT_GT(refused, 0u);
+}
+
 // The same, and the one that was to come along can not be brought to equal. Expect: the log is
 // refused without it, and opens for an operator who knows that nothing was accepted elsewhere.
 TEST(LogAfterALoss, WhoCanNotBeBroughtToEqualClosesNoLogForItsOperator) {

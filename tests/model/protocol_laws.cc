@@ -78,7 +78,16 @@ const char* to_string(Mutant mutant) {
                                         "mark-takes-the-vote",
                                         "resume-without-survey",
                                         "state-before-records",
-                                        "append-before-begun"};
+                                        "append-before-begun",
+                                        "loss-has-no-number",
+                                        "loss-of-one-counts",
+                                        "loss-of-one-is-left",
+                                        "votes-are-not-kept",
+                                        "others-stay-whole",
+                                        "chosen-first",
+                                        "chosen-keeps-its-words",
+                                        "cut-off-keeps-its-word",
+                                        "cut-off-keeps-configuration"};
   return kNames[static_cast<std::size_t>(mutant)];
 }
 
@@ -116,7 +125,9 @@ Law Protocol::check_replica(const State& state, int pool, const Found& found) co
   if (!found.log || (replica.marks & (kCreating | kIncomplete)) != 0) return Law::None;
   const int end = is(Mutant::ReadersGetAll) ? found.tail : std::min(found.tail, found.read_claim);
   for (int lsn = replica.head; lsn < end; ++lsn) {
-    if (records_.at(found.last, lsn) != state.judge.committed[at(lsn)]) {
+    const Id id = records_.at(found.last, lsn);
+    const Id given_up = state.judge.given_up[at(lsn)];
+    if (id != state.judge.committed[at(lsn)] && id != given_up && given_up != kUnreadable) {
       return Law::OnlyCommittedIsRead;
     }
   }
@@ -165,15 +176,19 @@ Law Protocol::check(const State& state) {
 
 /// Whether a new writer that names these members (0: all of them), and reaches `reachable`, begins
 /// its epoch when nothing disturbs it.
-bool Protocol::opens(State state, Mask reachable, std::uint8_t named) {
+bool Protocol::opens(State state, Mask reachable, std::uint8_t named, bool accepting) {
   Writer& writer = state.writers[0];
   writer = Writer{};
   writer.self = 200;
   writer.epoch = 100;
   writer.named = named;
+  writer.accepting = accepting ? 1 : 0;
   writer.sessions = named == 0 ? reachable : reachable & members(named);
-  writer.configuration = accepted(state, writer.sessions, named, writer.log);
-  if (writer.configuration == 0) return false;
+  const Looked looked = look_at(state, writer.sessions, named);
+  if (looked.configuration == 0) return false;
+  writer.configuration = looked.configuration;
+  writer.loss = looked.loss;
+  writer.log = looked.log;
   if (writer.log == 0) return bounds_.create && writer.sessions == members(1);
   for (int pool = 0; pool < bounds_.pools; ++pool) {
     if (!has(writer.sessions, pool)) continue;
@@ -182,19 +197,30 @@ bool Protocol::opens(State state, Mask reachable, std::uint8_t named) {
     state.replicas[at(pool)].loose = 0;
   }
   Chosen chosen;
-  const auto target = choose_target(state, writer, chosen);
+  auto target = choose_target(state, writer, chosen);
   if (!target) return false;
+  target->undecided = target->accepted;
   for (int turn = -1; turn < bounds_.pools; ++turn) {
     const int pool = turn < 0 ? chosen.history : turn;
     if (!has(writer.sessions, pool) || turn == chosen.history) continue;
+    if (target->accepted && turn < 0) continue;
     if (bring(state, *target, chosen.history, pool, kAllWrites).complete) {
       writer.sending |= bit(pool);
     }
   }
-  return enough(chosen.oldest, chosen.newest, writer.sending);
+  if (target->accepted) {
+    target->undecided = false;
+    target->chosen = true;
+    const bool begun = bring(state, *target, -1, chosen.history, kAllWrites).complete;
+    if (begun) writer.sending |= bit(chosen.history);
+  }
+  return enough(chosen.oldest, chosen.newest, writer.sending) &&
+         (target->accepted || votes_kept(state.judge, writer, chosen));
 }
 
-/// Law 7: with no more lost than may be, a new writer that reaches the rest can open.
+/// Law 7: with no more lost than may be, a new writer that reaches the rest can open. With more, or
+/// where it is not known whether a loss was accepted, one that accepts it, as long as anything is
+/// left of the log and enough are there.
 bool Protocol::can_open(const State& state) {
   State media{};
   media.replicas = state.replicas;
@@ -204,16 +230,21 @@ bool Protocol::can_open(const State& state) {
   }
   media.judge.configuration = state.judge.configuration;
   media.judge.configurations = state.judge.configurations;
+  media.judge.pending = state.judge.pending;
   const std::uint64_t key = this->key(media);
   if (const auto known = can_open_.find(key); known != can_open_.end()) return known->second;
   Mask reachable = 0;
   Mask bad = 0;
+  bool left = false;
   for (int pool = 0; pool < bounds_.pools; ++pool) {
     const Replica& replica = state.replicas[at(pool)];
     if (replica.medium != kDead) reachable |= bit(pool);
+    left = left || (replica.log != 0 && (replica.marks & kCreating) == 0 && replica.epoch != 0);
     const bool damaged =
         bounds_.in_flight > 1 && replica.log != 0 && replica.marks == 0 && read(replica).damaged();
-    if (replica.medium != kSound || damaged) bad |= bit(pool);
+    // What came along to accept a loss has no more than that.
+    const bool came_along = bounds_.acceptances > 0 && (replica.marks & kIncomplete) != 0;
+    if (replica.medium != kSound || damaged || came_along) bad |= bit(pool);
   }
   bool within = true;
   for (std::uint8_t each = 1; each <= bounds_.configurations.size(); ++each) {
@@ -222,10 +253,14 @@ bool Protocol::can_open(const State& state) {
     if (one.generation < configuration(state.judge.configuration).generation) continue;
     const int lost = std::popcount(static_cast<Mask>(bad & members(each)));
     within = within && lost <= static_cast<int>(one.members.size() - one.sessions_needed());
+    const int there = std::popcount(static_cast<Mask>(reachable & members(each)));
+    left = left && there >= static_cast<int>(one.sessions_needed());
   }
-  bool can = !within;
-  for (std::uint8_t named = 0; named <= bounds_.configurations.size(); ++named) {
-    can = can || opens(state, reachable, named);
+  const bool undecided = state.judge.pending != 0 || !within;
+  bool can = undecided && (bounds_.acceptances == 0 || !left);
+  for (std::uint8_t named = 0; named <= bounds_.configurations.size() && !can; ++named) {
+    can = opens(state, reachable, named, false) ||
+          (undecided && opens(state, reachable, named, true));
   }
   return can_open_[key] = can;
 }
@@ -235,16 +270,24 @@ std::string Protocol::describe(const Action& action) const {
   const char pool = static_cast<char>('A' + action.replica);
   switch (action.kind) {
     case Kind::Look:
-      return fmt::format("{} asks {}: the next epoch is {}", writer, names(action.a), action.b);
+      return fmt::format("{} asks {}: the next epoch is {}{}", writer, names(action.a), action.b,
+                         action.cut[0] != 0 ? "; it accepts a loss" : "");
     case Kind::Fence: return fmt::format("{} fences {}", writer, names(action.a));
-    case Kind::Open: {
-      std::string words = fmt::format("{} takes the history of {}", writer, pool);
+    case Kind::Open:
+    case Kind::Accept: {
+      std::string words =
+          fmt::format("{} takes {} of {}", writer,
+                      action.kind == Kind::Open ? "the history" : "what is left", pool);
       for (int each = 0; each < bounds_.pools; ++each) {
         const int cut = action.cut[at(each)];
         if (cut != 0) {
           words +=
               fmt::format("; {} is lost after {} writes", static_cast<char>('A' + each), cut - 1);
         }
+      }
+      if (action.b != 0) {
+        words += fmt::format("; lost when it had begun: {} (after {} writes)", names(action.b),
+                             action.a);
       }
       return words;
     }
@@ -301,12 +344,13 @@ std::string Protocol::describe(const State& state) const {
     }
     words += fmt::format(
         "epoch {} from {}, head {}, tail {}, extent {}, word {}, configuration {},"
-        " fence {}{}{}{}, ring",
+        " fence {}{}{}{}{}, ring",
         replica.epoch, replica.begin, replica.head, found.tail, found.extent,
         replica.committed_word, replica.configuration, replica.fence,
         (replica.marks & kCreating) != 0 ? ", creating" : "",
         (replica.marks & kIncomplete) != 0 ? ", incomplete" : "",
-        (replica.marks & kRemoved) != 0 ? ", removed" : "");
+        (replica.marks & kRemoved) != 0 ? ", removed" : "",
+        replica.loss != 0 ? fmt::format(", loss of epoch {}", replica.loss) : "");
     for (int place = 0; place < bounds_.ring; ++place) {
       const Id id = replica.ring[at(place)];
       if (id == kNothing) words += " -";

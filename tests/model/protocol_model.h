@@ -73,6 +73,15 @@ enum class Mutant : std::uint8_t {
   ResumeWithoutSurvey,      // a replica that comes back is sent on from where it was
   StateBeforeRecords,       // the mark goes before the last record is there
   AppendBeforeBegun,        // a new writer commits before a quorum is of its epoch
+  LossHasNoNumber,          // an epoch that begins with a loss does not say so
+  LossOfOneCounts,          // a loss that one replica alone knows makes its configuration newer
+  LossOfOneIsLeft,          // who says that one was accepted votes, and has no part in the epoch
+  VotesAreNotKept,          // who is incomplete votes, and has no part in the epoch
+  OthersStayWhole,          // who comes along to accept a loss is not marked meanwhile
+  ChosenFirst,              // the replica that was chosen begins before the others come along
+  ChosenKeepsItsWords,      // it says as before how much was committed
+  CutOffKeepsItsWord,       // so does one that is cut off
+  CutOffKeepsConfiguration,  // and says of a later epoch that it began without the loss
 };
 const char* to_string(Mutant mutant);
 
@@ -88,6 +97,8 @@ struct Bounds {
   int interruptions = 2;    // connections lost, and work cut short
   int losses = 0;           // places damaged, media wiped or dead
   int changes = 0;          // of the configuration
+  int acceptances = 0;      // openings that may accept a loss
+  bool beyond = false;      // more may be lost than the log can do without
   bool newcomers = false;   // pools that are no members are brought to equal, and not admitted
   int in_flight = 1;        // records to one replica
   bool damage = false;      // places can be damaged
@@ -97,6 +108,8 @@ struct Bounds {
   bool words = false;       // committed words are set
   bool compound = false;    // every record is followed by the tail word
   bool create = false;      // begins with blank pools
+  bool unheard = false;     // begins with a change of which not all have heard, and damage
+  bool of_one = false;      // and with a loss that was accepted by one alone
   bool catch_up = true;     // a running writer brings replicas back
   bool lemma = true;        // log matching is checked too: it breaks earlier than the laws do
   bool unvouched = false;   // damage where nothing tells that there was something
@@ -124,16 +137,18 @@ enum class Kind : std::uint8_t {
   Wipe,
   Kill,
   PowerCut,
-  Create
+  Create,
+  Accept
 };
-inline constexpr std::size_t kKinds = static_cast<std::size_t>(Kind::Create) + 1;
+inline constexpr std::size_t kKinds = static_cast<std::size_t>(Kind::Accept) + 1;
 struct Action {
   Kind kind{};
   std::uint8_t writer = 0;
   std::uint8_t replica = 0;
   std::uint8_t a = 0;
   std::uint8_t b = 0;
-  std::array<std::uint8_t, kReplicas> cut{};  // Open: 0 all, else one more than the writes made
+  // Open, Accept: 0 all, else one more than the writes made.
+  std::array<std::uint8_t, kReplicas> cut{};
 };
 
 struct ModelStep {
@@ -163,6 +178,10 @@ struct Target {
   std::uint8_t tail = 0;
   std::uint8_t committed = 0;
   std::uint8_t configuration = 0;
+  std::uint8_t loss = 0;
+  bool accepted = false;          // what is behind the tail is given up
+  bool chosen = false;            // of that: the replica whose history is taken
+  bool undecided = false;         // and the others, before that one begins
   std::uint8_t source_epoch = 0;  // of the state that the source is read by
   std::uint8_t source_begin = 0;
   Id head_id = kNothing;
@@ -178,6 +197,7 @@ class Protocol {
   Protocol(Bounds bounds, Mutant mutant);
 
   State first();
+  State first_unheard();
   std::uint64_t key(const State& state) const;
   void steps(const State& state, std::vector<Step>& out);
   Law check(const State& state);
@@ -200,6 +220,15 @@ class Protocol {
     std::uint8_t oldest = 0;  // configurations in play
     std::uint8_t newest = 0;
     std::uint8_t claimed = 0;
+    std::uint8_t loss = 0;       // of the oldest
+    std::uint8_t loss_last = 0;  // of the newest
+    bool accepted = false;
+    bool goes_back = false;  // one was read that may take a loss which is not in this history
+  };
+  struct Surveyed {
+    int pool = 0;
+    Found found;
+    log::Candidate candidate;
   };
   using Steps = std::vector<Step>;
 
@@ -207,13 +236,23 @@ class Protocol {
   Found read(const Replica& replica) const;
   log::Candidate candidate(int pool, const Replica& replica, const Found& found,
                            std::uint8_t log) const;
-  Chosen choose(const State& state, Mask surveyed, std::uint8_t log, std::uint8_t named);
+  Chosen choose(const State& state, const Writer& writer);
+  log::Configuration newest_known(const State& state, const Writer& writer,
+                                  const std::vector<Surveyed>& surveyed,
+                                  std::optional<std::size_t> history) const;
+  log::Configurations in_play_by(const State& state, const log::Configuration& known,
+                                 const std::vector<Surveyed>& surveyed,
+                                 std::optional<std::size_t> history, Lsn claimed) const;
+  bool all_read(const Writer& writer, const Chosen& chosen) const;
+  bool votes_kept(const Judge& judge, const Writer& writer, const Chosen& chosen) const;
   bool session(const State& state, const Writer& writer, int replica) const;
   Brought bring(State& state, const Target& target, int source, int replica, int limit) const;
   bool holds(const State& state, const Target& target, int source) const;
   bool goes_on(const State& state, const Target& target, int source, int lsn, Id id) const;
   int common_part(const State& state, const Target& target, const Found& found, int source,
                   const Replica& replica) const;
+  void begin_on(Replica& replica, const Target& target, const Found& found) const;
+  void write_words(Replica& replica, const Target& target) const;
   void prepare(Replica& replica, const Target& target, const Found& found, int kept) const;
   Target target_of(const Writer& writer) const;
 
@@ -223,17 +262,30 @@ class Protocol {
   const log::Configuration& configuration(std::uint8_t number) const {
     return bounds_.configurations[number - 1U];
   }
+  log::Configuration configuration(std::uint8_t number, std::uint8_t loss) const;
   std::uint8_t number_of(const log::Configuration& configuration) const;
   Mask members(std::uint8_t number) const { return members_[number]; }
 
   // Steps, by who takes them.
-  std::uint8_t accepted(const State& state, Mask answer, std::uint8_t named,
-                        std::uint8_t& log) const;
+  struct Looked {
+    std::uint8_t log = 0;            // 0: none was begun
+    std::uint8_t configuration = 0;  // by the states; 0: refused
+    std::uint8_t loss = 0;
+  };
+  Looked look_at(const State& state, Mask answer, std::uint8_t named) const;
   void look(const State& state, int writer, Steps& out);
   void fence(const State& state, int writer, Steps& out);
   void open(const State& state, int writer, Steps& out);
   void open_rest(const State& state, int writer, const Target& target, const Chosen& chosen,
                  int replica, Action action, Steps& out);
+  void open_with_loss(const State& state, int writer, const Target& target, const Chosen& chosen,
+                      int turn, Action action, Steps& out);
+  void come_along(const State& state, int writer, const Target& target, const Chosen& chosen,
+                  int turn, Action action, Steps& out);
+  void decide(const State& state, int writer, const Target& target, const Chosen& chosen,
+              Action action, Steps& out);
+  void follow(const State& state, int writer, const Target& target, const Chosen& chosen, int turn,
+              Action action, Steps& out);
   std::optional<Target> choose_target(const State& state, const Writer& writer, Chosen& chosen);
   bool begin(State& state, int writer, const Target& target, const Chosen& chosen, Law& broken);
   void create(const State& state, int writer, Steps& out);
@@ -258,7 +310,9 @@ class Protocol {
   Law check_replica(const State& state, int replica, const Found& found) const;
   Law check_pairs(const State& state, const std::array<Found, kReplicas>& found) const;
   bool can_open(const State& state);
-  bool opens(State state, Mask reachable, std::uint8_t named);
+  bool opens(State state, Mask reachable, std::uint8_t named, bool accepting);
+  void take_loss(State& state, const Writer& writer) const;
+  bool may_be_given_up(const Judge& judge, int lsn) const;
   bool is(Mutant mutant) const { return mutant_ == mutant; }
   Mask pools() const { return static_cast<Mask>((1 << bounds_.pools) - 1); }
 

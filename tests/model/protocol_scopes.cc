@@ -208,6 +208,88 @@ Bounds four_replicas(int more) {
   return bounds;
 }
 
+/// More is lost than may be, and who opens accepts it.
+Bounds accepted_loss(int more) {
+  Bounds bounds = named("accepted-loss", {kThree});
+  bounds.appends = 1 + more;
+  bounds.openings = 2;
+  bounds.acceptances = 1;
+  bounds.interruptions = 1;
+  bounds.losses = 2;
+  bounds.damage = bounds.wipe = bounds.words = bounds.beyond = true;
+  bounds.catch_up = more != 0;
+  return bounds;
+}
+
+/// The same with a quorum below a majority.
+Bounds loss_of_four(int more) {
+  Bounds bounds = named("loss-of-four", {configuration_of(1, 2, {0, 1, 2, 3})});
+  bounds.ring = 2;
+  bounds.appends = 1;
+  bounds.openings = 2 + more;
+  bounds.acceptances = 1;
+  bounds.interruptions = 1 + more;
+  bounds.losses = 3;
+  bounds.wipe = bounds.beyond = true;
+  bounds.catch_up = false;
+  return bounds;
+}
+
+/// A change is given up with the loss, and another one decided.
+Bounds loss_and_change(int more) {
+  Bounds bounds = named("loss-and-change", {kThree, kAllOfThree});
+  bounds.appends = 1;
+  bounds.openings = 2 + more;
+  bounds.acceptances = 1;
+  bounds.interruptions = 1;
+  bounds.losses = 2;
+  bounds.changes = 1 + more;
+  bounds.wipe = bounds.beyond = true;
+  bounds.catch_up = false;
+  return bounds;
+}
+
+Bounds unheard(const char* name, std::vector<log::Configuration> configurations) {
+  Bounds bounds = named(name, std::move(configurations));
+  bounds.unheard = bounds.beyond = true;
+  bounds.appends = 1;
+  bounds.openings = 3;
+  bounds.acceptances = 1;
+  bounds.interruptions = 2;
+  bounds.changes = 1;
+  bounds.catch_up = false;
+  return bounds;
+}
+
+/// A replica was added without a higher quorum; that is given up with a loss, or the loss is not.
+Bounds addition_and_loss(int more) {
+  Bounds bounds = unheard("addition-and-loss", {kThree, configuration_of(2, 2, {0, 1, 2, 3})});
+  bounds.openings += more;
+  bounds.acceptances += more;
+  return bounds;
+}
+
+/// One replica alone has begun with the loss.
+Bounds loss_of_one(int more) {
+  Bounds bounds = addition_and_loss(0);
+  bounds.name = "loss-of-one";
+  bounds.of_one = true;
+  bounds.openings = 4 + more;
+  return bounds;
+}
+
+/// The same of a lower quorum, where those that know it are trimmed, and more is damaged.
+Bounds quorum_and_loss(int more) {
+  Bounds bounds = unheard("quorum-and-loss", {configuration_of(1, 3, {0, 1, 2, 3}),
+                                              configuration_of(2, 2, {0, 1, 2, 3})});
+  bounds.interruptions = 1 + more;
+  bounds.openings += more;
+  bounds.trims = 1;
+  bounds.losses = 1;
+  bounds.damage = true;
+  return bounds;
+}
+
 }  // namespace
 
 std::vector<Bounds> scopes(bool large) {
@@ -217,8 +299,12 @@ std::vector<Bounds> scopes(bool large) {
           compound(more),      trim_and_damage(more),    creation(more),
           replace(more),       two_changes(more),        buried_change(more),
           buried_quorum(more), newcomer(more),           quorum_of_one(more),
-          quorum_of_all(more), four_replicas(more)};
+          quorum_of_all(more), four_replicas(more),      accepted_loss(more),
+          loss_of_four(more),  loss_and_change(more),    addition_and_loss(more),
+          loss_of_one(more),   quorum_and_loss(more)};
 }
+
+Bounds replacement_and_loss() { return unheard("replacement-and-loss", {kThree, kReplaced}); }
 
 Bounds scope(const std::string& name, bool large) {
   for (Bounds& each : scopes(large)) {
@@ -268,6 +354,15 @@ std::vector<Known> known_mutants() {
       {Mutant::ResumeWithoutSurvey, "quorum-of-one", Law::CommittedIsNeverLost},
       {Mutant::StateBeforeRecords, "trim-and-damage", Law::SomethingCanBeDone},
       {Mutant::AppendBeforeBegun, "trim-and-wrap", Law::TrimmedNeverReturns},
+      {Mutant::LossHasNoNumber, "quorum-and-loss", Law::CommittedIsNeverLost},
+      {Mutant::LossOfOneCounts, "quorum-and-loss", Law::CommittedIsNeverLost},
+      {Mutant::LossOfOneIsLeft, "loss-of-one", Law::CommittedIsNeverLost},
+      {Mutant::VotesAreNotKept, "loss-of-one", Law::CommittedIsNeverLost},
+      {Mutant::OthersStayWhole, "accepted-loss", Law::CommittedIsNeverLost},
+      {Mutant::ChosenFirst, "addition-and-loss", Law::CommittedIsNeverLost},
+      {Mutant::ChosenKeepsItsWords, "accepted-loss", Law::SomethingCanBeDone},
+      {Mutant::CutOffKeepsItsWord, "accepted-loss", Law::SomethingCanBeDone},
+      {Mutant::CutOffKeepsConfiguration, "loss-of-one", Law::CommittedIsNeverLost},
   };
 }
 
@@ -280,10 +375,13 @@ std::string describe(const Bounds& bounds) {
   };
   say(bounds.trims, "trims");
   say(bounds.changes, "changes of the configuration");
+  say(bounds.acceptances, "openings that may accept a loss");
   say(bounds.interruptions, "interruptions");
   say(bounds.losses, "media lost or damaged");
   if (bounds.in_flight > 1) say(bounds.in_flight, "records in flight");
   if (bounds.newcomers) words += ", newcomers";
+  if (bounds.unheard) words += ", a change not all have heard of";
+  if (bounds.of_one) words += ", a loss on one";
   if (bounds.power_cuts) words += ", power cuts";
   if (bounds.compound) words += ", compound";
   return words;

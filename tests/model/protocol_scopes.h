@@ -13,6 +13,8 @@ namespace perdure::model {
 std::vector<Bounds> scopes(bool large);
 
 /// The scope of that name. Requires that there is one.
+/// Of a replacement that was given up with a loss: what is not promised.
+Bounds replacement_and_loss();
 Bounds scope(const std::string& name, bool large = false);
 
 /// A mutant, where it is found, and the law that its shortest story breaks.

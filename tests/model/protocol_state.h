@@ -34,6 +34,7 @@ struct Record {
   std::uint8_t writer = 0;
   std::uint8_t committed = 0;      // the claim it carries
   std::uint8_t configuration = 0;  // 0: data
+  std::uint8_t loss = 0;           // of that configuration
   std::uint8_t index = 0;
   bool operator==(const Record&) const = default;
 };
@@ -43,7 +44,7 @@ class Records {
  public:
   Id intern(const Record& record) {
     const auto key = std::tuple(record.previous, record.lsn, record.epoch, record.writer,
-                                record.committed, record.configuration);
+                                record.committed, record.configuration, record.loss);
     const auto [at, fresh] = ids_.try_emplace(key, static_cast<Id>(records_.size()));
     if (fresh) records_.push_back(record);
     return at->second;
@@ -68,7 +69,7 @@ class Records {
 
  private:
   std::vector<Record> records_ = {Record{}};
-  std::map<std::tuple<Id, int, int, int, int, int>, Id> ids_;
+  std::map<std::tuple<Id, int, int, int, int, int, int>, Id> ids_;
 };
 
 enum Marks : std::uint8_t { kCreating = 1, kIncomplete = 2, kRemoved = 4 };
@@ -92,8 +93,8 @@ struct Replica {
   Mask loose;           // places that are visible and not durable
   std::uint8_t medium;  // Medium
   std::uint8_t acked;   // everything before was acknowledged, in its epoch
-  std::uint8_t spare;
-  Id head_id;  // of the record before the head
+  std::uint8_t loss;    // the epoch that its configuration names
+  Id head_id;           // of the record before the head
   std::array<Id, kRing> ring;
   bool operator==(const Replica&) const = default;
 };
@@ -110,7 +111,9 @@ struct Writer {
   std::uint8_t committed;
   std::uint8_t log;
   std::uint8_t configuration;
-  std::uint8_t next;  // configuration that is appended and not committed; 0: none
+  std::uint8_t loss;       // the epoch that it names
+  std::uint8_t accepting;  // whether it accepts a loss
+  std::uint8_t next;       // configuration that is appended and not committed; 0: none
   std::uint8_t unsettled;
   Mask sessions;       // looked: who answered; afterwards: with whom one was opened
   Mask sending;        // those that count
@@ -124,7 +127,9 @@ struct Writer {
 /// What is remembered beside the protocol.
 struct Judge {
   std::array<Id, kLsns> committed;  // by LSN
-  std::uint8_t trimmed;             // acknowledged
+  // Was committed and was given up with an accepted loss; kUnreadable: several.
+  std::array<Id, kLsns> given_up;
+  std::uint8_t trimmed;  // acknowledged
   std::uint8_t trim_asked;
   std::uint8_t begun;          // the highest epoch
   std::uint8_t configuration;  // the newest that is committed
@@ -136,7 +141,12 @@ struct Judge {
   std::uint8_t interruptions;
   std::uint8_t losses;
   std::uint8_t changes;
-  std::uint8_t spare;
+  std::uint8_t acceptances;
+  // A loss was perhaps accepted, and no epoch was begun since: what this history has not may be
+  // given up. kUnreadable: several histories.
+  std::uint8_t pending;
+  std::uint8_t pending_head;
+  Id pending_last;
   bool operator==(const Judge&) const = default;
 };
 

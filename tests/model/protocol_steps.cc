@@ -46,19 +46,17 @@ void Protocol::steps(const State& state, std::vector<Step>& out) {
 
 /// Whether `named` is what the log has, as far as those who answer know: first by their states,
 /// then by what their records leave in play. `named` 0: all pools, which is right as long as it is
-/// not known which of two configurations counts: choose_target sees to that. The configuration by
-/// the states; 0: it is refused. `log`: which it is; 0: none was begun.
-std::uint8_t Protocol::accepted(const State& state, Mask answer, std::uint8_t named,
-                                std::uint8_t& log) const {
-  std::uint8_t stated = 1;
+/// not known which of two configurations counts: choose_target sees to that.
+Protocol::Looked Protocol::look_at(const State& state, Mask answer, std::uint8_t named) const {
+  Looked looked;
+  log::Statements statements;
   bool held = false;
-  log = 0;
   for (int pool = 0; pool < bounds_.pools; ++pool) {
     const Replica& replica = state.replicas[at(pool)];
     if (!has(answer, pool) || replica.log == 0) continue;
-    if ((replica.marks & kCreating) == 0) log = replica.log;
+    if ((replica.marks & kCreating) == 0) looked.log = replica.log;
     const std::uint8_t own = std::max<std::uint8_t>(1, replica.configuration);
-    if (configuration(own).generation > configuration(stated).generation) stated = own;
+    statements.all.push_back({Epoch{replica.epoch}, configuration(own, replica.loss), {}, {}});
     const Found found = read(replica);
     for (const log::Configuration& each :
          log::configurations_in_play(configuration(own), found.configurations,
@@ -66,9 +64,15 @@ std::uint8_t Protocol::accepted(const State& state, Mask answer, std::uint8_t na
       held = held || number_of(each) == named;
     }
   }
+  const log::Configuration newest = log::newest_stated(statements);
+  const std::uint8_t stated = newest.generation == 0 ? 1 : number_of(newest);
   const bool newer =
-      named != 0 && configuration(named).generation > configuration(stated).generation;
-  return stated == named || named == 0 || (held && newer) ? stated : 0;
+      named != 0 &&
+      (configuration(named).generation > configuration(stated).generation || newest.loss > Epoch{});
+  if (stated != named && named != 0 && !(held && newer)) return looked;
+  looked.configuration = stated;
+  looked.loss = small(static_cast<int>(newest.loss.value));
+  return looked;
 }
 
 /// Steps 1 and 2: who is named, who answers, what the log has, which epoch is next.
@@ -85,22 +89,28 @@ void Protocol::look(const State& state, int number, Steps& out) {
         dead = dead || replica.medium == kDead;
         epoch = std::max<int>({epoch, replica.fence, replica.epoch});
       }
-      std::uint8_t log = 0;
-      const std::uint8_t stated = accepted(state, answer, named, log);
+      const Looked looked = look_at(state, answer, named);
+      const std::uint8_t stated = looked.configuration;
       if (dead || stated == 0) continue;
       const int reachable = std::popcount(static_cast<Mask>(answer & members(stated)));
       const bool hopeless = reachable < static_cast<int>(configuration(stated).sessions_needed());
       if (hopeless && !is(Mutant::AnyPeersWillDo) && !is(Mutant::QuorumIsNotStored)) continue;
-      if (log == 0 && !(bounds_.create && answer == members(1))) continue;
+      if (looked.log == 0 && !(bounds_.create && answer == members(1))) continue;
       Step step{state, action_of(Kind::Look, number, 0, answer, epoch + 1)};
       Writer& writer = step.state.writers[at(number)];
       writer.phase = kLooked;
       writer.self = small(++step.state.judge.openings + 1);
       writer.epoch = small(epoch + 1);
-      writer.log = log;
+      writer.log = looked.log;
       writer.configuration = stated;
+      writer.loss = looked.loss;
       writer.named = named;
       writer.sessions = answer;
+      out.push_back(step);
+      if (looked.log == 0 || state.judge.acceptances >= bounds_.acceptances) continue;
+      writer.accepting = 1;
+      ++step.state.judge.acceptances;
+      step.action.cut[0] = 1;
       out.push_back(step);
     }
   }
@@ -150,6 +160,10 @@ void Protocol::open(const State& state, int number, Steps& out) {
   Chosen chosen;
   const auto target = choose_target(state, writer, chosen);
   if (!target) return;  // refused: it can only end
+  if (target->accepted) {
+    const Action action = action_of(Kind::Accept, number, chosen.history);
+    return open_with_loss(state, number, *target, chosen, 0, action, out);
+  }
   open_rest(state, number, *target, chosen, -1, action_of(Kind::Open, number, chosen.history), out);
 }
 
@@ -195,6 +209,150 @@ void Protocol::open_rest(const State& state, int number, const Target& target, c
     ++part.judge.interruptions;
     (void)bring(part, target, chosen.history, next, writes);
     go_on(part, small(writes + 1));
+  }
+}
+
+/// Accepts a loss: the others are brought to equal under the mark, then the chosen one begins, and
+/// with its first write the loss may be taken; then those begin. `turn`: whose it is in that order.
+void Protocol::open_with_loss(const State& state, int number, const Target& target,
+                              const Chosen& chosen, int turn, Action action, Steps& out) {
+  const Writer& writer = state.writers[at(number)];
+  const auto skipped = [&](int pool) {
+    return pool < bounds_.pools && (!has(writer.sessions, pool) || pool == chosen.history);
+  };
+  const int first_to_follow = bounds_.pools + 1;
+  while (turn < bounds_.pools && skipped(turn)) ++turn;
+  if (turn < bounds_.pools && !is(Mutant::ChosenFirst)) {
+    return come_along(state, number, target, chosen, turn, action, out);
+  }
+  if (turn < bounds_.pools) turn = bounds_.pools;
+  if (turn == bounds_.pools) return decide(state, number, target, chosen, action, out);
+  while (turn < first_to_follow + bounds_.pools && skipped(turn - first_to_follow)) ++turn;
+  // As long as they are enough.
+  const bool enough_left = enough(chosen.oldest, chosen.newest, writer.sending);
+  if (turn < first_to_follow + bounds_.pools && (enough_left || is(Mutant::ChosenFirst))) {
+    return follow(state, number, target, chosen, turn, action, out);
+  }
+  Step step{state, action};
+  if (!begin(step.state, number, target, chosen, step.broken)) end(step.state.writers[at(number)]);
+  out.push_back(step);
+}
+
+/// Everything but the last state.
+void Protocol::come_along(const State& state, int number, const Target& target,
+                          const Chosen& chosen, int turn, Action action, Steps& out) {
+  Target equal = target;
+  equal.undecided = !is(Mutant::OthersStayWhole);
+  if (!session(state, state.writers[at(number)], turn)) {
+    action.cut[at(turn)] = 1;
+    return open_with_loss(state, number, target, chosen, turn + 1, action, out);
+  }
+  State full = state;
+  const Brought brought = bring(full, equal, chosen.history, turn, kAllWrites);
+  if (brought.source_failed) {
+    out.push_back({full, action});
+    end(out.back().state.writers[at(number)]);
+    return;
+  }
+  if (brought.complete) full.writers[at(number)].sending |= bit(turn);
+  action.cut[at(turn)] = brought.complete ? 0 : small(brought.writes + 1);
+  open_with_loss(full, number, target, chosen, turn + 1, action, out);
+  if (state.judge.interruptions >= bounds_.interruptions) return;
+  for (int writes = 0; writes <= brought.writes; ++writes) {
+    State part = state;
+    ++part.judge.interruptions;
+    (void)bring(part, equal, chosen.history, turn, writes);
+    action.cut[at(turn)] = small(writes + 1);
+    open_with_loss(part, number, target, chosen, turn + 1, action, out);
+    end(part.writers[at(number)]);
+    out.push_back({part, action});
+  }
+}
+
+/// The chosen one begins, if enough came along.
+void Protocol::decide(const State& state, int number, const Target& target, const Chosen& chosen,
+                      Action action, Steps& out) {
+  const Writer& writer = state.writers[at(number)];
+  const int first_to_follow = bounds_.pools + 1;
+  const Mask parts = writer.sending | bit(chosen.history);
+  const bool may = enough(chosen.oldest, chosen.newest, parts) || is(Mutant::ChosenFirst);
+  if (!session(state, writer, chosen.history) || !may) {
+    action.cut[at(chosen.history)] = 1;
+    out.push_back({state, action});
+    end(out.back().state.writers[at(number)]);
+    return;
+  }
+  Target last = target;
+  last.chosen = true;
+  last.loss = is(Mutant::LossHasNoNumber) ? target.loss : writer.epoch;
+  const auto note_pending = [&](Judge& judge) {
+    const bool other = judge.pending != 0 && judge.pending_last != target.last;
+    judge.pending = 1;
+    judge.pending_head = target.head;
+    judge.pending_last = other ? kUnreadable : target.last;
+  };
+  State full = state;
+  const Brought brought = bring(full, last, -1, chosen.history, kAllWrites);
+  note_pending(full.judge);
+  if (brought.complete) full.writers[at(number)].sending |= bit(chosen.history);
+  action.cut[at(chosen.history)] = brought.complete ? 0 : small(brought.writes + 1);
+  open_with_loss(full, number, target, chosen, first_to_follow, action, out);
+  if (state.judge.interruptions >= bounds_.interruptions) return;
+  for (int writes = 0; writes <= brought.writes; ++writes) {
+    State part = state;
+    ++part.judge.interruptions;
+    (void)bring(part, last, -1, chosen.history, writes);
+    note_pending(part.judge);
+    action.cut[at(chosen.history)] = small(writes + 1);
+    open_with_loss(part, number, target, chosen, first_to_follow, action, out);
+    if (writes == 0) part.judge = state.judge;
+    if (writes == 0) ++part.judge.interruptions;
+    end(part.writers[at(number)]);
+    out.push_back({part, action});
+  }
+}
+
+/// One that came along begins: its words, and its state.
+void Protocol::follow(const State& state, int number, const Target& target, const Chosen& chosen,
+                      int turn, Action action, Steps& out) {
+  const int pool = turn - bounds_.pools - 1;
+  const Writer& writer = state.writers[at(number)];
+  if (!has(writer.sending, pool) && !is(Mutant::ChosenFirst)) {
+    return open_with_loss(state, number, target, chosen, turn + 1, action, out);
+  }
+  const auto lost = [&](State& part, int writes) {
+    part.writers[at(number)].sending &= static_cast<Mask>(~bit(pool));
+    action.b |= bit(pool);
+    action.a = small(writes);
+  };
+  Target last = target;
+  last.loss = is(Mutant::LossHasNoNumber) ? target.loss : writer.epoch;
+  State full = state;
+  if (is(Mutant::ChosenFirst)) {
+    const Brought brought = bring(full, last, chosen.history, pool, kAllWrites);
+    if (brought.complete) full.writers[at(number)].sending |= bit(pool);
+    return open_with_loss(full, number, target, chosen, turn + 1, action, out);
+  }
+  if (!session(state, writer, pool)) {
+    lost(full, 0);
+    return open_with_loss(full, number, target, chosen, turn + 1, action, out);
+  }
+  Replica& replica = full.replicas[at(pool)];
+  write_words(replica, last);
+  begin_on(replica, last, read(replica));
+  replica.medium = kSound;
+  replica.acked = target.tail;
+  full.writers[at(number)].durable[at(pool)] = target.tail;
+  open_with_loss(full, number, target, chosen, turn + 1, action, out);
+  if (state.judge.interruptions >= bounds_.interruptions) return;
+  for (int writes = 0; writes <= 2; ++writes) {
+    State part = writes == 2 ? full : state;
+    ++part.judge.interruptions;
+    if (writes == 1) write_words(part.replicas[at(pool)], last);
+    lost(part, writes);
+    open_with_loss(part, number, target, chosen, turn + 1, action, out);
+    end(part.writers[at(number)]);
+    out.push_back({part, action});
   }
 }
 
@@ -297,6 +455,7 @@ void Protocol::append(const State& state, int number, std::uint8_t configuration
   record.writer = writer.self;
   record.committed = writer.committed;
   record.configuration = configuration;
+  record.loss = configuration == 0 ? 0 : writer.loss;
   record.index = records_.next_index(writer.last);
   after.last = records_.intern(record);
   ++after.tail;
@@ -522,6 +681,7 @@ void Protocol::go_on_from_staging(const State& state, int number, int pool, Step
   back.head = writer.head;
   back.head_id = writer.head_id;
   back.configuration = writer.configuration;
+  back.loss = writer.loss;
   back.acked = std::max(back.acked, small(found.tail));
   after.sessions |= bit(pool);
   after.sending |= bit(pool);
@@ -563,6 +723,7 @@ void Protocol::settle(const State& state, int number, Steps& out) {
       if (!has(told, pool) || (!member && !known)) continue;
       Replica& replica = step.state.replicas[at(pool)];
       replica.configuration = writer.configuration;
+      replica.loss = writer.loss;
       if (!member) replica.marks |= kRemoved;
     }
     after.unsettled = 0;
@@ -572,6 +733,7 @@ void Protocol::settle(const State& state, int number, Steps& out) {
 }
 
 bool Protocol::may_be_lost(const State& state, int pool) const {
+  if (bounds_.beyond) return state.replicas[at(pool)].medium == kSound;
   bool member = false;
   for (std::uint8_t each = 1; each <= bounds_.configurations.size(); ++each) {
     const bool now = each == state.judge.configuration;
