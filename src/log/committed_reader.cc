@@ -208,8 +208,8 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
     if (!kept) {
       return Error{
           ErrorCode::NotFound,
-          fmt::format("whether the records up to {}, which were not known to be committed, "
-                      "are in the log can not be told any more: the log now begins at {}",
+          fmt::format("whether the records up to {} are in the log, or others came in their place, "
+                      "can not be told any more: the log now begins at {}",
                       returned_.lsn.value, now.head.lsn.value)};
     }
     returned_ = now.head;
@@ -227,18 +227,23 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
 }
 
 /// Whether what was returned is in the history of `now`, if that does not begin below. The next
-/// epoch says so by where it begins; one between, whose records are trimmed, may have replaced it.
+/// epoch says so by where it begins; one between, whose records are trimmed, may have replaced it:
+/// what was committed, only if a loss was accepted since.
 bool CommittedReader::is_kept(const LogState& now) const {
+  if (now.epoch.value <= returned_.epoch.value + 1) return true;
+  if (now.configuration.loss > returned_.epoch) return false;
   return !options_.uncommitted || returned_.lsn <= committed_ ||
          now.epoch.value <= state_.epoch.value + 1;
 }
 
 /// Only a later writer has replaced it for good: a replica of an earlier one was left behind, and
-/// an accepted loss may be on too few. From where, the state says of its own epoch only.
+/// an accepted loss may be on too few, with all the epochs that rest on it. From where, the state
+/// says of its own epoch only.
 Error CommittedReader::note_replaced() {
   const bool by_this_epoch =
       state_.epoch.value == returned_.epoch.value + 1 && state_.begin < returned_.lsn;
-  undecided_ = state_.epoch > returned_.epoch && state_.configuration.loss == state_.epoch;
+  const Epoch loss = state_.configuration.loss;
+  undecided_ = loss > returned_.epoch;
   std::string words =
       by_this_epoch
           ? fmt::format(
@@ -256,7 +261,7 @@ Error CommittedReader::note_replaced() {
     words += fmt::format(
         " (unless the loss that epoch {} has accepted, as {} says, came to nothing: then a later "
         "epoch has them, and who opens the log finds out)",
-        state_.epoch.value, options_.name);
+        loss.value, options_.name);
   }
   Error error{ErrorCode::Fenced, std::move(words)};
   if (state_.epoch > returned_.epoch && !undecided_) replaced_ = error;

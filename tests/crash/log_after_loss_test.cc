@@ -847,6 +847,92 @@ TEST(LogAfterALoss, WhoIsToldOfWhatCameToNothingReadsOnOverAnotherSession) {
   EXPECT_GT(tried, 0u);
 }
 
+// A reader has ten records, and the replica that it reads is the only one which says that seven of
+// them were given up; the next writer goes on from there, and gets no further than to that one.
+// Expect: the reader is told so as before, and reads on where the log went on without that.
+TEST(LogAfterALoss, WhatOneReplicaAloneGaveUpIsNotGoneInItsNextEpochEither) {
+  std::size_t tried = 0;
+  for (std::uint64_t events = 300; events < 2500 && tried < 1; events += 19) {
+    for (std::uint64_t more = 100; more < 1500 && tried < 1; more += 50) {
+      Cluster cluster;
+      Writer log = cluster.opened();
+      const auto tickets = Cluster::append(*log, 10);
+      Cluster::settle(*log);
+      log.reset();
+      std::vector<std::unique_ptr<client::Peer>> peers;
+      for (const std::size_t index : {1u, 0u, 2u}) peers.push_back(cluster.peer(index));
+      auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                              cluster.world().clock());
+      ASSERT_TRUE(reader.ok()) << reader.error().message;
+      for (int count = 0; count < 10; ++count) ASSERT_TRUE(reader->next().ok());
+      if (!accept_on_one(cluster, tickets, events)) break;
+      cluster.open_and_cut({0, 1, 2}, 2, more);
+      const bool alone = cluster.scan(1).start.state().epoch == Epoch{3} &&
+                         cluster.scan(2).start.state().marks.incomplete;
+      if (!alone) continue;
+      SCOPED_TRACE(fmt::format("cut after {} and {}", events, more));
+      ++tried;
+      EXPECT_EQ(reader->next().code(), ErrorCode::Fenced);
+      cluster.cut_off(0, false);
+      cluster.cut_off(1, true);
+      log = cluster.opened();
+      ASSERT_NE(log, nullptr);
+      EXPECT_EQ(log->status().next_index, 10u);
+      Cluster::append(*log, 2);
+      Cluster::settle(*log);
+      log.reset();
+      cluster.cut_off(1, false);
+      cluster.world().pass(milliseconds(150));
+      std::vector<std::uint64_t> read;
+      for (int looks = 0; looks < 20; ++looks) {
+        const auto record = reader->next();
+        ASSERT_TRUE(record.ok()) << record.error().message;
+        if (*record) read.push_back((*record)->index);
+        cluster.world().pass(milliseconds(150));
+      }
+      EXPECT_EQ(read, (std::vector<std::uint64_t>{10, 11}));
+    }
+  }
+  EXPECT_GT(tried, 0u);
+}
+
+// A reader was given ten records. The loss of the last seven is accepted, as many come in their
+// place, and the next writer trims to their end. Expect: the reader is not given what follows, as
+// if it had been given what is before.
+TEST(LogAfterALoss, AReaderDoesNotGoOnWhereAsManyOthersWereTrimmed) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 10);
+  Cluster::settle(*log);
+  log.reset();
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const std::size_t index : {1u, 0u, 2u}) peers.push_back(cluster.peer(index));
+  auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                          cluster.world().clock());
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  for (int count = 0; count < 10; ++count) ASSERT_TRUE(reader->next().ok());
+  for (const std::size_t index : {0u, 1u, 2u}) cluster.flip_record(index, tickets[3].lsn);
+  auto accepted = accepting(cluster);
+  ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+  log = std::move(accepted).value();
+  EXPECT_EQ(log->status().next_index, 3u);
+  for (int count = 0; count < 7; ++count) put(*log, 1500, 'n');
+  Cluster::settle(*log);
+  log.reset();
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  EXPECT_EQ(log->status().next_index, 10u);
+  ASSERT_TRUE(log->trim(log->status().tail).ok());
+  put(*log, 300, 'm');
+  Cluster::settle(*log);
+  log.reset();
+  for (int looks = 0; looks < 5; ++looks) {
+    const auto record = reader->next();
+    EXPECT_FALSE(record.ok() && *record) << "index " << (*record)->index;
+    cluster.world().pass(milliseconds(150));
+  }
+}
+
 /// Lets something happen between what is read of the first pages: once, before the states are.
 class Interrupted final : public ByteSource {
  public:
