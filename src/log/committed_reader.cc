@@ -98,6 +98,7 @@ CommittedReader::CommittedReader(ByteSource& bytes, const Options& options, cons
       options_(options),
       state_(state),
       cursor_(cursor),
+      position_(cursor_.position()),
       returned_(cursor_.boundary()) {}
 
 Result<std::optional<Record>> CommittedReader::next() {
@@ -109,7 +110,7 @@ Result<std::optional<Record>> CommittedReader::next() {
       Held held = std::move(held_.front());
       held_.pop_front();
       held_bytes_ -= held.bytes.size();
-      returned_ = held.after;
+      pass(held.header, held.after);
       if (!is_wanted(held.header)) continue;
       current_ = std::move(held.bytes);
       return std::optional<Record>{
@@ -132,7 +133,7 @@ Result<std::optional<Record>> CommittedReader::next() {
       held_bytes_ += view->payload.size();
       continue;
     }
-    returned_ = after;
+    pass(header, after);
     if (!is_wanted(header)) continue;
     return std::optional<Record>{Record{header.lsn, header.index, header.epoch, view->payload}};
   }
@@ -277,8 +278,16 @@ Result<void> CommittedReader::require_returned() {
   return note_replaced();
 }
 
+/// A record was returned, or is none that is wanted. A pad or a configuration that is given up
+/// later was nobody's: what is gone on from is before it.
+void CommittedReader::pass(const RecordHeader& header, const Boundary& after) {
+  position_ = after.lsn;
+  if (header.type == RecordType::Data) returned_ = after;
+}
+
 /// Reads on from what was returned last.
 void CommittedReader::restart() {
+  position_ = returned_.lsn;
   held_.clear();
   held_bytes_ = 0;
   cursor_ = LogCursor(*bytes_, state_, returned_);

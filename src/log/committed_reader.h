@@ -40,7 +40,7 @@ class CommittedReader {
   /// See LogReader::next.
   Result<std::optional<Record>> next();
 
-  Lsn position() const { return returned_.lsn; }
+  Lsn position() const { return position_; }
   Place place() const { return {state_.anchor.log_id, returned_}; }
   Lsn committed() const { return committed_; }
   LogEnd end() const { return cursor_.end(); }
@@ -71,6 +71,7 @@ class CommittedReader {
   Error note_replaced();
   Result<void> require_returned();
   void restart();
+  void pass(const RecordHeader& header, const Boundary& after);
   bool may_return(Lsn end) const { return options_.uncommitted || end <= committed_; }
   bool is_wanted(const RecordHeader& header) const {
     return header.type == RecordType::Data && header.index >= options_.from_index;
@@ -80,7 +81,8 @@ class CommittedReader {
   Options options_;
   LogState state_;
   LogCursor cursor_;
-  Boundary returned_;  // behind the last record that was returned
+  Lsn position_;       // behind the last record that was returned or passed over
+  Boundary returned_;  // behind the last data record of these: nobody has lost a pad
   Lsn committed_;
   std::deque<Held> held_;
   std::uint64_t held_bytes_ = 0;

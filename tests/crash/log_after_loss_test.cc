@@ -933,6 +933,47 @@ TEST(LogAfterALoss, AReaderDoesNotGoOnWhereAsManyOthersWereTrimmed) {
   }
 }
 
+// A reader has all records, and has come behind a change of the quorum, which alone is given up.
+// Expect: it has lost nothing, and reads on.
+TEST(LogAfterALoss, AReaderReadsOnWhereOnlyAChangeWasGivenUp) {
+  for (const bool trimmed : {false, true}) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    Cluster::append(*log, 3);
+    const Lsn end = log->status().tail;
+    ASSERT_TRUE(log->change_quorum(3).ok());
+    const Lsn behind = log->status().tail;
+    Cluster::settle(*log);
+    log.reset();
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const std::size_t index : {1u, 0u, 2u}) peers.push_back(cluster.peer(index));
+    auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                            cluster.world().clock());
+    ASSERT_TRUE(reader.ok()) << reader.error().message;
+    for (int count = 0; count < 4; ++count) ASSERT_TRUE(reader->next().ok());
+    EXPECT_EQ(reader->position(), behind);
+    for (const std::size_t index : {0u, 1u, 2u}) cluster.flip_record(index, end);
+    auto accepted = accepting(cluster);
+    ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+    log = std::move(accepted).value();
+    EXPECT_EQ(log->status().tail, end);
+    if (trimmed) {
+      ASSERT_TRUE(log->trim(end).ok());
+    }
+    Cluster::append(*log, 2);
+    Cluster::settle(*log);
+    log.reset();
+    std::vector<std::uint64_t> read;
+    for (int looks = 0; looks < 10; ++looks) {
+      const auto record = reader->next();
+      ASSERT_TRUE(record.ok()) << record.error().message;
+      if (*record) read.push_back((*record)->index);
+      cluster.world().pass(milliseconds(150));
+    }
+    EXPECT_EQ(read, (std::vector<std::uint64_t>{3, 4}));
+  }
+}
+
 /// Lets something happen between what is read of the first pages: once, before the states are.
 class Interrupted final : public ByteSource {
  public:
