@@ -420,6 +420,38 @@ TEST(LogScan, AnyFlippedBitOfOneCopyOfTheStateChangesNothing) {
   }
 }
 
+/// A writer writes a state, one copy after the other, and each of them is read when half of it is
+/// there.
+class BeingWritten final : public ByteSource {
+ public:
+  BeingWritten(std::span<std::byte> bytes, const StateBytes& next) : bytes_(bytes), next_(next) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  Result<void> read(std::uint64_t at, std::span<std::byte> to) override {
+    const bool copy = at >= kStateAt && at < kStateAt + kStateCopies * kStateEvery;
+    const auto place = bytes_.subspan(at, to.size());
+    if (copy) std::copy_n(next_.begin(), kStateBytes / 2, place.begin());
+    std::copy(place.begin(), place.end(), to.begin());
+    if (copy) std::copy(next_.begin(), next_.end(), place.begin());
+    return {};
+  }
+
+ private:
+  std::span<std::byte> bytes_;
+  const StateBytes next_;
+};
+
+TEST(LogScan, AStateThatIsReadWhileItIsWrittenIsNotDamaged) {
+  LogImage image;
+  image.add("kept");
+  LogState next = image.state;
+  next.epoch = Epoch{2};
+  next.begin = image.tail;
+  BeingWritten bytes(image.bytes(), encode_state(next, 100));
+  const auto start = read_start(bytes);
+  ASSERT_TRUE(start.ok()) << start.error().message;
+  EXPECT_EQ(start->state(), next);
+}
+
 TEST(LogScan, ADamagedTailWordOfALogWithoutOneIsNothing) {
   LogImage image;
   image.add("kept");

@@ -18,6 +18,21 @@ constexpr std::uint64_t kLookAheadBytes = 2 * kPayloadBytesMax + 4 * 1024 * 1024
 
 using StatePage = std::array<std::byte, kStateBytes>;
 
+// How often a state is read that is damaged or just being written. A writer writes one copy after
+// the other, and who reads them so may meet both half written; the next look comes behind that.
+constexpr int kLooksAtState = 3;
+
+Result<std::optional<StoredState>> read_state(ByteSource& bytes) {
+  for (int looks = 1;; ++looks) {
+    StatePage one;
+    StatePage two;
+    PERDURE_TRY_VOID(bytes.read(kStateAt, one));
+    PERDURE_TRY_VOID(bytes.read(kStateAt + kStateEvery, two));
+    auto stored = decode_states(one, two);
+    if (stored.ok() || looks == kLooksAtState) return stored;
+  }
+}
+
 /// The anchor, or what the state says of it when it is damaged or was never reached.
 Result<void> read_anchor(std::span<const std::byte> bytes, std::uint64_t pool_bytes,
                          LogStart& start) {
@@ -58,15 +73,11 @@ Result<LogStart> read_start(ByteSource& bytes) {
                              bytes.size(), kLogBytesMin)};
   }
   std::array<std::byte, 192> first;
-  StatePage one;
-  StatePage two;
   PERDURE_TRY_VOID(bytes.read(0, first));
-  PERDURE_TRY_VOID(bytes.read(kStateAt, one));
-  PERDURE_TRY_VOID(bytes.read(kStateAt + kStateEvery, two));
   const auto anchor = decode_anchor(first, bytes.size());
   const bool other = !anchor.ok() && anchor.code() != ErrorCode::Corrupt;
   if (other) return anchor.error();
-  PERDURE_TRY(stored, decode_states(one, two));
+  PERDURE_TRY(stored, read_state(bytes));
   start.stored = stored;
   PERDURE_TRY_VOID(read_anchor(first, bytes.size(), start));
   if (!start.anchor) return start;
