@@ -45,6 +45,7 @@ LAYERS = {
     "mirror": {"core", "pmem", "persist", "fabric", "control", "client"},
     "rpc": {"core", "persist", "fabric", "pmem", "control", "client", "server"},
     "rpc/models": {"core", "fabric"},
+    "replicated_rpc": {"core"},  # stands on the public C++ API
     "resp": {"core"},
     "kv": {"core"},  # stands on the public C++ API
     "rpmem": {"core", "persist", "fabric", "pmem", "control", "client", "server"},

@@ -1,0 +1,195 @@
+// Durable RPC on k of n servers: calls that outlive the loss of machines.
+//
+//   perdure::ReplicatedRpcServerOptions server;            perdure::ReplicatedRpcClientOptions
+//   client; server.group.peers = {"10.0.0.1:7470", ...};           client.group = server.group;
+//   server.group.service = "bank";                         client.name = "teller-1";
+//   server.handlers[kPay] = ...;  // as RpcServer has it   auto bank =
+//   ReplicatedRpcClient::open(client); auto serving = ReplicatedRpcServer::open(server);      auto
+//   paid = bank->call(kPay, payload);
+//                                                          bank->wait(*paid, RpcLevel::Durable);
+//
+// The peers are `perdured` daemons. They hold calls and effects, each in replicated logs of n
+// replicas of which k are the quorum; one process at a time executes, on any machine. With
+// n - max(k, n - k + 1) peers lost for good, and the process that executes, no call that was
+// reported Durable is lost, none is executed twice, and what was reported Applied stays.
+//
+// Handlers are those of RpcServer, and exactly once is the same: what a handler does to its
+// transaction is applied with the mark that the call is applied and with its reply, all or nothing.
+// What it does elsewhere may happen again. docs/rpc.md has the whole contract.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/rnic.h>
+#include <perdure/rpc.h>
+#include <perdure/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure {
+
+/// Where a service is: the same for its server and its clients.
+struct ReplicatedRpcGroup {
+  /// Control planes of the peers, "host:port". Pools are made there as they are needed.
+  std::vector<std::string> peers;
+  /// Its name, and the beginning of its pools' names: [A-Za-z0-9_-], at most 20 characters.
+  std::string service;
+  /// Peers on which calls and effects must be durable. Each log of the service keeps the one with
+  /// which it was created; another one is refused. 0: a majority, and what is there is not checked.
+  std::size_t quorum = 0;
+  std::optional<Transport> transport;  // nothing: each peer's fastest that works
+  RnicOptions rnic;
+  /// A peer that does not answer for this long is left out.
+  std::chrono::milliseconds peer_timeout{5000};
+  /// Peers that are back are brought back: first this long after the loss. 0: they are not.
+  std::chrono::milliseconds reconnect{50};
+};
+
+struct ReplicatedRpcServerOptions {
+  ReplicatedRpcGroup group;
+
+  // Of a service that is created; one that is there keeps its own.
+  /// Of the handlers. Each server that executes has them in memory; each peer's pool has four times
+  /// as much, and room for the replies.
+  std::uint64_t data_bytes = 16 * 1024 * 1024;
+  std::uint32_t clients_max = 64;
+  std::uint32_t replies = 64;           // of each client that are kept, at most 1024
+  std::uint32_t reply_bytes_max = 256;  // at most 64 KiB, and 2 MiB for a client's replies
+  std::uint64_t transaction_bytes = 1024 * 1024;  // that one call may change, at most 4 MiB
+  /// As RpcServerOptions::application.
+  std::uint32_t application = 0;
+
+  std::map<std::uint32_t, RpcHandler> handlers;  // by operator
+  /// End the session of a server that still executes (it is fenced), instead of answering Busy.
+  bool take_over = false;
+};
+
+struct ReplicatedRpcClientPlace {
+  std::string name;
+  std::uint64_t client_id = 0;
+  std::uint64_t applied = 0;  // sequence of the last call that was executed
+  /// Nothing more of it is executed by this server: its calls contradict what was executed.
+  std::optional<Error> failure;
+};
+
+struct ReplicatedRpcServerStatus {
+  Epoch epoch;
+  std::uint64_t executed = 0;    // calls since it was opened, refused ones among them
+  std::uint64_t refused = 0;     // by their handlers, or for want of one
+  std::uint64_t rounds = 0;      // copies of everything that were written, so that old effects go
+  std::optional<Error> waiting;  // for what it waits: of the quorum, for example
+  std::optional<Error> failure;  // it executes nothing any more: Fenced, Corrupt, ...
+  std::vector<ReplicatedRpcClientPlace> clients;
+};
+
+/// Executes the calls of a service: one at a time. Whoever opens the service next goes on.
+/// Threads: any. Handlers run in a thread of its own, one at a time, and must not call the server.
+/// Processes: a child made by fork() must not use it.
+class ReplicatedRpcServer {
+ public:
+  /// Fences earlier servers, reads what they have left, and begins to execute.
+  /// Errors: Busy (another one executes; take_over), Fenced (one is taking over just now),
+  /// QuorumLost, InvalidArgument (options; another application's service), Corrupt, NoSpace,
+  /// VersionMismatch, Disconnected, TimedOut, and those of Log::open and create_pool.
+  /// Cost: reads all effects that are kept.
+  static Result<ReplicatedRpcServer> open(ReplicatedRpcServerOptions options);
+
+  ReplicatedRpcServer(ReplicatedRpcServer&&) noexcept;
+  ReplicatedRpcServer& operator=(ReplicatedRpcServer&&) noexcept;
+  /// Ends the session. What is durable and not executed the next server executes.
+  ~ReplicatedRpcServer();
+
+  /// Bytes of the handlers, of whole calls, all of them committed.
+  /// Errors: OutOfRange, TimedOut, and why it does not execute any more.
+  Result<void> read(std::uint64_t at, std::span<std::byte> into,
+                    std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// One peer for another, for the effects and for the calls of clients that are away. Clients that
+  /// are there do it by their own call. Errors: InvalidArgument (`which` is none of the peers),
+  /// those of Log::replace_replica and create_pool; of what was replaced already it is no error.
+  Result<void> replace_peer(const std::string& which, const std::string& peer);
+
+  ReplicatedRpcServerStatus status() const;
+
+ private:
+  class State;
+  struct Delete {
+    void operator()(State* state) const;
+  };
+  explicit ReplicatedRpcServer(std::unique_ptr<State, Delete> state);
+  std::unique_ptr<State, Delete> state_;
+};
+
+struct ReplicatedRpcClientOptions {
+  ReplicatedRpcGroup group;
+  /// As RpcClientOptions::name, at most 32 characters.
+  std::string name;
+  /// Of its calls on each peer, when it is opened for the first time: those that are durable and
+  /// not applied. One call takes at most a quarter.
+  std::uint64_t calls_bytes = 1024 * 1024;
+};
+
+struct ReplicatedRpcClientStatus {
+  std::uint64_t client_id = 0;
+  Epoch epoch;
+  std::uint64_t earlier_durable = 0;  // when it was opened: calls of earlier processes
+  std::uint64_t begun = 0;            // sequence of the last call
+  std::uint64_t applied = 0;          // up to here, as far as it has learned
+};
+
+/// A client. Its calls are a replicated log of which it is the writer.
+/// Threads: one caller at a time; a thread of its own says what is committed while nobody calls.
+/// Processes: a child made by fork() must not use it.
+class ReplicatedRpcClient {
+ public:
+  /// Continues the name, and fences its earlier process. All peers must answer when the name is
+  /// opened for the first time. Errors: InvalidArgument, Corrupt (its pools are older than what was
+  /// executed, or hold something else), and those of Log::open and create_pool.
+  static Result<ReplicatedRpcClient> open(ReplicatedRpcClientOptions options);
+
+  ReplicatedRpcClient(ReplicatedRpcClient&&) noexcept;
+  ReplicatedRpcClient& operator=(ReplicatedRpcClient&&) noexcept;
+  ~ReplicatedRpcClient();
+
+  /// Begins a call; the payload is copied. Calls of one client are executed in the order in which
+  /// they were begun. Errors: QueueFull (not enough was applied for `peer_timeout`; nothing was
+  /// begun), InvalidArgument (size), QuorumLost, Fenced (another process has the name, or the
+  /// server took it for dead while no peer was reached: open it again), and those of Log::append.
+  Result<RpcHandle> call(std::uint32_t operation, std::span<const std::byte> payload,
+                         std::uint64_t order_key = 0);
+
+  /// Durable: on the quorum. Applied: its effects and its reply are on the quorum.
+  /// Errors: TimedOut (wait again), OutcomeUnknown and others of Log::wait (Durable only),
+  /// Corrupt, InvalidArgument (not a call of this client), and those of LogReader::next.
+  Result<void> wait(const RpcHandle& handle, RpcLevel level,
+                    std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// Waits until it is applied and returns its reply. `dropped` and `cancelled` are never set.
+  /// Errors: those of wait; NotFound: its reply is not kept any more.
+  Result<RpcReply> reply(const RpcHandle& handle,
+                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// One peer for another. Errors: as ReplicatedRpcServer::replace_peer.
+  Result<void> replace_peer(const std::string& which, const std::string& peer);
+
+  /// A call of this client by its sequence, an earlier process's too.
+  RpcHandle handle_of(std::uint64_t sequence) const;
+  ReplicatedRpcClientStatus status() const;
+
+ private:
+  class State;
+  struct Delete {
+    void operator()(State* state) const;
+  };
+  explicit ReplicatedRpcClient(std::unique_ptr<State, Delete> state);
+  std::unique_ptr<State, Delete> state_;
+};
+
+}  // namespace perdure

@@ -1,0 +1,323 @@
+// Executing a call and applying a record come to the same: the first makes the second.
+#include "replicated_rpc/effects.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/bytes.h"
+#include "core/log_message.h"
+#include "core/try.h"
+
+namespace perdure::replicated_rpc {
+namespace {
+
+/// In the sequence of Sizes: "effects" and the version of the format.
+constexpr std::uint64_t kMagic = 0x0173746365666665;
+constexpr std::size_t kSizesBytes = 32;
+constexpr std::uint64_t kNameBytesMax = 32;
+
+std::vector<std::byte> encode(const Sizes& sizes) {
+  std::vector<std::byte> bytes(kSizesBytes);
+  store(bytes.data(), sizes.data_bytes);
+  store(bytes.data() + 8, sizes.transaction_bytes);
+  store(bytes.data() + 16, sizes.clients_max);
+  store(bytes.data() + 20, sizes.replies);
+  store(bytes.data() + 24, sizes.reply_bytes_max);
+  store(bytes.data() + 28, sizes.application);
+  return bytes;
+}
+
+std::uint64_t place_bytes(const Sizes& sizes) {
+  return item_bytes(kNameBytesMax, 0) +
+         sizes.replies * item_bytes(kNameBytesMax, sizes.reply_bytes_max);
+}
+
+Error wrong(const char* what) {
+  return {ErrorCode::Corrupt, fmt::format("the log of effects {}", what)};
+}
+
+}  // namespace
+
+std::uint64_t Sizes::ring_bytes() const {
+  const std::uint64_t pages = round_up(data_bytes, kPageBytes);
+  // A quarter more for the heads of pages and records, and the pads at the ring's end.
+  const std::uint64_t round = pages + pages / 4 + 2 * clients_max * place_bytes(*this);
+  return 4 * round + 8 * (transaction_bytes + kFullBytes + kPageBytes + place_bytes(*this));
+}
+
+Result<void> check_sizes(const Sizes& sizes) {
+  const auto refuse = [](const char* what) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("a service needs {}", what)};
+  };
+  if (sizes.data_bytes == 0 || sizes.data_bytes > (std::uint64_t{1} << 40)) {
+    return refuse("1 B to 1 TiB for its handlers");
+  }
+  if (sizes.clients_max == 0 || sizes.clients_max > 4096) return refuse("1 to 4096 clients");
+  if (sizes.replies == 0 || sizes.replies > 1024) return refuse("1 to 1024 replies");
+  if (sizes.reply_bytes_max > 64 * 1024) return refuse("replies of at most 64 KiB");
+  if (place_bytes(sizes) > kPlaceBytesMax) return refuse("at most 2 MiB for a client's replies");
+  if (sizes.transaction_bytes == 0 || sizes.transaction_bytes > kTransactionBytesMax) {
+    return refuse("transactions of at most 4 MiB");
+  }
+  return {};
+}
+
+/// What one handler does: stored at once, and taken back if the call is refused.
+class Effects::Transaction final : public RpcTransaction {
+ public:
+  explicit Transaction(Effects& effects) : effects_(effects), begun_(effects.record_.size()) {}
+
+  std::uint64_t bytes() const override { return effects_.bytes_.size(); }
+
+  Result<void> read(std::uint64_t at, std::span<std::byte> into) const override {
+    PERDURE_TRY_VOID(check(at, into.size()));
+    std::copy_n(effects_.bytes_.begin() + static_cast<std::ptrdiff_t>(at), into.size(),
+                into.begin());
+    return {};
+  }
+
+  Result<void> write(std::uint64_t at, std::span<const std::byte> bytes) override {
+    auto written = check(at, bytes.size());
+    const std::uint64_t used = effects_.record_.size() - begun_;
+    if (written.ok() && used + item_bytes(0, bytes.size()) > effects_.sizes_->transaction_bytes) {
+      written = Error{ErrorCode::NoSpace, "the transaction would be too large"};
+    }
+    if (!written.ok()) {
+      if (!failure_) failure_ = written.error();
+      return written;
+    }
+    if (bytes.empty()) return {};
+    const auto place = effects_.bytes_.begin() + static_cast<std::ptrdiff_t>(at);
+    before_.push_back({at, {place, place + static_cast<std::ptrdiff_t>(bytes.size())}});
+    Item change;
+    change.number = at;
+    change.bytes = bytes;
+    append_item(effects_.record_, change);
+    return effects_.apply_item(change, {});
+  }
+
+  /// The first write that failed.
+  const std::optional<Error>& failure() const { return failure_; }
+
+  void roll_back() {
+    for (auto each = before_.rbegin(); each != before_.rend(); ++each) {
+      std::copy(each->bytes.begin(), each->bytes.end(),
+                effects_.bytes_.begin() + static_cast<std::ptrdiff_t>(each->at));
+    }
+    effects_.record_.resize(begun_);
+  }
+
+ private:
+  struct Before {
+    std::uint64_t at = 0;
+    std::vector<std::byte> bytes;
+  };
+
+  Result<void> check(std::uint64_t at, std::uint64_t length) const {
+    if (at <= bytes() && length <= bytes() - at) return {};
+    return Error{ErrorCode::OutOfRange,
+                 fmt::format("bytes {}+{} lie outside the handlers' {}", at, length, bytes())};
+  }
+
+  Effects& effects_;
+  const std::size_t begun_;
+  std::vector<Before> before_;
+  std::optional<Error> failure_;
+};
+
+std::vector<std::byte> Effects::first_record(const Sizes& sizes) {
+  const auto encoded = encode(sizes);
+  Item item;
+  item.type = ItemType::Sizes;
+  item.sequence = kMagic;
+  item.bytes = encoded;
+  std::vector<std::byte> record;
+  append_item(record, item);
+  return record;
+}
+
+std::optional<ErrorCode> Effects::execute(const RpcCall& call, const RpcHandler* handler) {
+  Transaction transaction(*this);
+  reply_.assign(sizes_->reply_bytes_max, std::byte{});
+  Result<std::size_t> outcome = Error{ErrorCode::Unsupported, "no handler"};
+  try {
+    if (handler != nullptr) outcome = (*handler)(call, transaction, reply_);
+  } catch (const std::exception& thrown) {
+    outcome = Error{ErrorCode::SystemError, thrown.what()};
+  } catch (...) {
+    outcome = Error{ErrorCode::SystemError, "an unknown exception"};
+  }
+  if (outcome.ok() && transaction.failure()) outcome = *transaction.failure();
+  if (outcome.ok() && *outcome > reply_.size()) {
+    outcome = Error{ErrorCode::SystemError, "a reply that is too long"};
+  }
+  Item mark;
+  mark.type = ItemType::Applied;
+  mark.number = call.client_id;
+  mark.sequence = call.sequence;
+  mark.generation = call.generation;
+  mark.name = call.client;
+  if (outcome.ok()) {
+    mark.bytes = std::span(reply_).first(*outcome);
+  } else {
+    transaction.roll_back();
+    mark.status = 1 + static_cast<std::uint32_t>(outcome.code());
+    if (outcome.code() == ErrorCode::SystemError) {
+      log_message(Severity::Warning, fmt::format("call {} of {} was refused: {}", call.sequence,
+                                                 call.client, outcome.error().message));
+    }
+  }
+  append_item(record_, mark);
+  note_applied(mark);
+  if (outcome.ok()) return std::nullopt;
+  return outcome.code();
+}
+
+std::vector<std::byte> Effects::take_record() { return std::exchange(record_, {}); }
+
+Result<void> Effects::apply(std::span<const std::byte> record, Lsn lsn) {
+  return for_each_item(record, [&](const Item& item) { return apply_item(item, lsn); });
+}
+
+Result<void> Effects::apply_item(const Item& item, Lsn lsn) {
+  if (!sizes_ && item.type != ItemType::Sizes) return wrong("does not begin with its sizes");
+  if (item.name.size() > kNameBytesMax) return wrong("has a name that is too long");
+  switch (item.type) {
+    case ItemType::Sizes: return apply_sizes(item);
+    case ItemType::Change: {
+      const std::uint64_t length = item.bytes.size();
+      if (length == 0 || item.number > bytes_.size() || length > bytes_.size() - item.number) {
+        return wrong("changes bytes that there are not");
+      }
+      std::copy(item.bytes.begin(), item.bytes.end(),
+                bytes_.begin() + static_cast<std::ptrdiff_t>(item.number));
+      const std::uint64_t last = (item.number + length - 1) / kPageBytes;
+      for (std::uint64_t page = item.number / kPageBytes; page <= last; ++page) {
+        touched_[page] = true;
+      }
+      return {};
+    }
+    case ItemType::Applied: note_applied(item); return {};
+    case ItemType::Place:
+      places_.insert_or_assign(std::string(item.name),
+                               Place{item.number, item.sequence, item.generation, {}});
+      return {};
+    case ItemType::Kept:
+      if (const auto place = places_.find(item.name); place != places_.end()) {
+        keep(place->second, item);
+      }
+      return {};
+    case ItemType::RoundBegin: round_ = Round{.begun = lsn, .last_name = {}}; return {};
+    case ItemType::RoundStep:
+      if (!round_) return {};
+      round_->last_name = item.name;
+      round_->places_copied = item.sequence != 0;
+      round_->pages = item.number;
+      return {};
+    case ItemType::RoundEnd:
+      if (round_) complete_from_ = round_->begun;
+      round_.reset();
+      return {};
+  }
+  return wrong("has an item that nobody knows");
+}
+
+Result<void> Effects::apply_sizes(const Item& item) {
+  if (item.sequence != kMagic || item.bytes.size() != kSizesBytes) {
+    return Error{ErrorCode::VersionMismatch,
+                 "the log of effects is of another version of this library, or no such log"};
+  }
+  Sizes sizes;
+  sizes.data_bytes = load<std::uint64_t>(item.bytes.data());
+  sizes.transaction_bytes = load<std::uint64_t>(item.bytes.data() + 8);
+  sizes.clients_max = load<std::uint32_t>(item.bytes.data() + 16);
+  sizes.replies = load<std::uint32_t>(item.bytes.data() + 20);
+  sizes.reply_bytes_max = load<std::uint32_t>(item.bytes.data() + 24);
+  sizes.application = load<std::uint32_t>(item.bytes.data() + 28);
+  if (const auto valid = check_sizes(sizes); !valid.ok()) return wrong("has senseless sizes");
+  if (sizes_) return {};
+  sizes_ = sizes;
+  bytes_.resize(sizes.data_bytes);
+  touched_.resize(round_up(sizes.data_bytes, kPageBytes) / kPageBytes);
+  return {};
+}
+
+/// Another id of the same name is another client: the pools of the one before are gone.
+void Effects::note_applied(const Item& item) {
+  Place& place = places_[std::string(item.name)];
+  if (place.client_id != item.number) place = Place{item.number, 0, 0, {}};
+  place.applied = item.sequence;
+  place.generation = item.generation;
+  keep(place, item);
+}
+
+void Effects::keep(Place& place, const Item& item) {
+  place.replies.push_back({item.sequence, item.status, {item.bytes.begin(), item.bytes.end()}});
+  if (place.replies.size() > sizes_->replies) place.replies.pop_front();
+}
+
+std::vector<std::byte> Effects::begin_round() const {
+  std::vector<std::byte> record = first_record(*sizes_);
+  Item begin;
+  begin.type = ItemType::RoundBegin;
+  append_item(record, begin);
+  return record;
+}
+
+std::vector<std::byte> Effects::next_piece() const {
+  std::vector<std::byte> record;
+  Item step;
+  step.type = ItemType::RoundStep;
+  step.name = round_->last_name;
+  step.sequence = 1;
+  step.number = round_->pages;
+  if (!round_->places_copied) {
+    append_places(record, step);
+    append_item(record, step);
+    return record;
+  }
+  while (step.number < touched_.size() && !touched_[step.number]) ++step.number;
+  if (step.number == touched_.size()) {
+    step = Item{};
+    step.type = ItemType::RoundEnd;
+    append_item(record, step);
+    return record;
+  }
+  Item page;
+  page.number = step.number * kPageBytes;
+  page.bytes = std::span(bytes_).subspan(page.number);
+  page.bytes = page.bytes.first(std::min(page.bytes.size(), std::size_t{kPageBytes}));
+  append_item(record, page);
+  ++step.number;
+  append_item(record, step);
+  return record;
+}
+
+/// As many as go into a page, but one at least. `step` says how far it got.
+void Effects::append_places(std::vector<std::byte>& record, Item& step) const {
+  auto place = step.name.empty() ? places_.begin() : places_.upper_bound(step.name);
+  for (; place != places_.end() && record.size() < kPageBytes; ++place) {
+    Item item;
+    item.type = ItemType::Place;
+    item.name = place->first;
+    item.number = place->second.client_id;
+    item.sequence = place->second.applied;
+    item.generation = place->second.generation;
+    append_item(record, item);
+    for (const KeptReply& kept : place->second.replies) {
+      item.type = ItemType::Kept;
+      item.generation = 0;
+      item.sequence = kept.sequence;
+      item.status = kept.status;
+      item.bytes = kept.bytes;
+      append_item(record, item);
+    }
+    step.name = place->first;
+  }
+  step.sequence = place == places_.end() ? 1 : 0;
+}
+
+}  // namespace perdure::replicated_rpc

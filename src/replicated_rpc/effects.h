@@ -1,0 +1,124 @@
+// Effects: what the calls of a service have done, in memory: the handlers' bytes, and of each
+// client how far its calls are applied, with its last replies. It is what the log of effects says;
+// this reads the log's records, and makes them.
+#pragma once
+
+#include <perdure/result.h>
+#include <perdure/rpc.h>
+#include <perdure/types.h>
+
+#include "replicated_rpc/records.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure::replicated_rpc {
+
+/// Of a service, since it was created.
+struct Sizes {
+  std::uint64_t data_bytes = 0;
+  std::uint64_t transaction_bytes = 0;
+  std::uint32_t clients_max = 0;
+  std::uint32_t replies = 0;
+  std::uint32_t reply_bytes_max = 0;
+  std::uint32_t application = 0;
+
+  /// Of the ring that the log of effects needs: a round is at most a quarter of it.
+  std::uint64_t ring_bytes() const;
+};
+
+inline constexpr std::uint64_t kPageBytes = 64 * 1024;
+inline constexpr std::uint64_t kTransactionBytesMax = 4 * 1024 * 1024;
+inline constexpr std::uint64_t kPlaceBytesMax = 2 * 1024 * 1024;
+/// Behind that a transaction takes no further call: so each has room for its own.
+inline constexpr std::uint64_t kFullBytes = 64 * 1024;
+/// Of a record of effects.
+inline constexpr std::uint64_t kRecordBytesMax = kTransactionBytesMax + 4 * 1024 * 1024;
+
+/// Errors: InvalidArgument.
+Result<void> check_sizes(const Sizes& sizes);
+
+struct KeptReply {
+  std::uint64_t sequence = 0;
+  std::uint32_t status = 0;
+  std::vector<std::byte> bytes;
+};
+
+struct Place {
+  std::uint64_t client_id = 0;
+  std::uint64_t applied = 0;     // sequence of the last call that is
+  std::uint32_t generation = 0;  // of that call
+  std::deque<KeptReply> replies;
+};
+
+/// The copy of everything that goes round.
+struct Round {
+  Lsn begun;
+  std::string last_name;  // of the places, in the order of names
+  bool places_copied = false;
+  std::uint64_t pages = 0;  // that are copied
+};
+
+/// Threads: one caller at a time.
+class Effects {
+ public:
+  using Places = std::map<std::string, Place, std::less<>>;
+
+  /// What a record of the log has done, which begins at `lsn`. Errors: Corrupt, VersionMismatch.
+  Result<void> apply(std::span<const std::byte> record, Lsn lsn);
+
+  /// Nothing: the log has no record yet.
+  const std::optional<Sizes>& sizes() const { return sizes_; }
+  const Places& places() const { return places_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  /// The first record of a log.
+  static std::vector<std::byte> first_record(const Sizes& sizes);
+
+  // A transaction. Its changes are seen here at once, and are in its record.
+
+  /// Executes one more call in it; the mark goes where the changes go. Returns why it was refused.
+  /// `handler` null: there is none.
+  std::optional<ErrorCode> execute(const RpcCall& call, const RpcHandler* handler);
+  bool full() const { return record_.size() >= kFullBytes; }
+  bool empty() const { return record_.empty(); }
+  /// Of the transaction, which is over with it.
+  std::vector<std::byte> take_record();
+
+  // The round. Its records are applied, too, when they have their place in the log.
+
+  const std::optional<Round>& round() const { return round_; }
+  /// Where the last round that has ended begun: who reads from there gets everything.
+  Lsn complete_from() const { return complete_from_; }
+  std::vector<std::byte> begin_round() const;
+  /// The next piece. Requires a round.
+  std::vector<std::byte> next_piece() const;
+
+ private:
+  class Transaction;
+
+  Result<void> apply_item(const Item& item, Lsn lsn);
+  Result<void> apply_sizes(const Item& item);
+  void note_applied(const Item& item);
+  void keep(Place& place, const Item& item);
+  void append_places(std::vector<std::byte>& record, Item& step) const;
+
+  std::optional<Sizes> sizes_;
+  std::vector<std::byte> bytes_;
+  std::vector<bool> touched_;  // pages that were ever written; the others are zeros
+  Places places_;
+  std::vector<std::byte> record_;  // of the transaction
+  std::vector<std::byte> reply_;
+  std::optional<Round> round_;
+  Lsn complete_from_;
+};
+
+}  // namespace perdure::replicated_rpc

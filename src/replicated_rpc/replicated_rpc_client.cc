@@ -1,0 +1,387 @@
+// A client: the writer of its own log of calls, and a reader of the effects.
+#include <fmt/format.h>
+#include <perdure/log.h>
+#include <perdure/replicated_rpc.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/forks.h"
+#include "core/mutex.h"
+#include "core/random.h"
+#include "core/try.h"
+#include "replicated_rpc/group.h"
+#include "replicated_rpc/records.h"
+
+namespace perdure {
+
+using replicated_rpc::CallKind;
+using replicated_rpc::CallRecord;
+using replicated_rpc::Item;
+using replicated_rpc::ItemType;
+
+namespace {
+
+/// While nobody calls, the log is looked after so often: readers learn what is committed.
+constexpr auto kLookAfter = std::chrono::milliseconds(2);
+/// Effects that could not be read are tried again.
+constexpr Nanoseconds kEffectsAgainAfter = std::chrono::milliseconds(20);
+constexpr std::size_t kRepliesMax = 4096;
+constexpr std::uint64_t kCallsHeadBytes = 256 * 1024;
+
+Error no_client() {
+  return {ErrorCode::InvalidArgument, "this client was moved from, or is its parent process's"};
+}
+
+}  // namespace
+
+class ReplicatedRpcClient::State {
+ public:
+  explicit State(ReplicatedRpcClientOptions asked) : options_(std::move(asked)) {}
+  ~State() {
+    stopping_.store(true);
+    if (thread_.joinable()) thread_.join();
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Result<void> open();
+  void start() {
+    thread_ = std::thread([this] { look_after(); });
+  }
+
+  Result<RpcHandle> call(std::uint32_t operation, std::span<const std::byte> payload,
+                         std::uint64_t order_key);
+  Result<void> wait_durable(const RpcHandle& handle, Nanoseconds timeout);
+  Result<void> wait_applied(const RpcHandle& handle, Nanoseconds timeout);
+  Result<RpcReply> kept_reply(const RpcHandle& handle);
+  Result<void> replace_peer(const std::string& which, const std::string& peer);
+  RpcHandle handle_of(std::uint64_t sequence);
+  ReplicatedRpcClientStatus status();
+
+  const std::uint32_t process = forks_so_far();
+
+ private:
+  /// A call whose record is kept: its place, and its ticket if this process has called it.
+  struct Begun {
+    std::uint64_t sequence = 0;
+    Lsn lsn;
+    std::optional<Ticket> ticket;
+  };
+
+  void look_after();
+  Result<Log> open_log(const std::string& pool) PERDURE_REQUIRES(mutex_);
+  Result<void> note_own(const Record& record) PERDURE_REQUIRES(mutex_);
+  Result<Ticket> append(const CallRecord& call, std::span<const std::byte> payload)
+      PERDURE_REQUIRES(mutex_);
+  Result<void> check(const RpcHandle& handle) PERDURE_REQUIRES(mutex_);
+  Result<void> read_effects() PERDURE_REQUIRES(mutex_);
+  Result<void> take(const Item& item) PERDURE_REQUIRES(mutex_);
+  void trim() PERDURE_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  std::condition_variable idle_;
+  std::atomic<bool> stopping_{false};
+  ReplicatedRpcClientOptions options_ PERDURE_GUARDED_BY(mutex_);
+  std::optional<Log> log_ PERDURE_GUARDED_BY(mutex_);
+  std::optional<LogReader> effects_ PERDURE_GUARDED_BY(mutex_);
+  Nanoseconds read_again_ PERDURE_GUARDED_BY(mutex_){0};    // effects, not before
+  std::optional<Error> unread_ PERDURE_GUARDED_BY(mutex_);  // why they could not be
+  std::uint64_t client_id_ PERDURE_GUARDED_BY(mutex_) = 0;  // 0: its log has no record yet
+  std::uint64_t earlier_ PERDURE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t begun_ PERDURE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t applied_ PERDURE_GUARDED_BY(mutex_) = 0;
+  std::deque<Begun> kept_ PERDURE_GUARDED_BY(mutex_);  // from the last one that is applied on
+  std::map<std::uint64_t, RpcReply> replies_ PERDURE_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+/// An earlier process, or the server that takes it for dead, may be at it just now.
+Result<Log> ReplicatedRpcClient::State::open_log(const std::string& pool) {
+  LogOptions logging = replicated_rpc::log_options(options_.group, pool);
+  logging.take_over = true;
+  logging.record_bytes_max = options_.calls_bytes / 4;
+  logging.writer_name = options_.name;
+  for (const Deadline deadline = Deadline::after(options_.group.peer_timeout);;) {
+    auto log = replicated_rpc::open_or_create(options_.group, logging,
+                                              options_.calls_bytes + kCallsHeadBytes);
+    const bool passes =
+        !log.ok() && (log.code() == ErrorCode::Busy || log.code() == ErrorCode::Fenced);
+    if (!passes || deadline.passed()) return log;
+    std::this_thread::yield();
+  }
+}
+
+Result<void> ReplicatedRpcClient::State::open() {
+  MutexLock lock(mutex_);
+  PERDURE_TRY_VOID(replicated_rpc::check_group(options_.group));
+  PERDURE_TRY_VOID(replicated_rpc::check_client_name(options_.name));
+  if (options_.calls_bytes < 64 * 1024 || options_.calls_bytes > (std::uint64_t{1} << 30)) {
+    return Error{ErrorCode::InvalidArgument, "a client has 64 KiB to 1 GiB for its calls"};
+  }
+  const std::string pool = replicated_rpc::calls_pool(options_.group.service, options_.name);
+  PERDURE_TRY(log, open_log(pool));
+  log_.emplace(std::move(log));
+  PERDURE_TRY_VOID(replicated_rpc::read_all(
+      options_.group, *log_, pool,
+      [&](const Record& record) PERDURE_REQUIRES(mutex_) { return note_own(record); }));
+  earlier_ = begun_;
+  if (client_id_ != 0) return {};
+  client_id_ = random_secret();
+  CallRecord first;
+  first.kind = CallKind::First;
+  first.client_id = client_id_;
+  PERDURE_TRY(ticket, append(first, {}));
+  return log_->wait(ticket, Level::Committed);
+}
+
+/// A record of an earlier process: who the client is, and what was called last.
+Result<void> ReplicatedRpcClient::State::note_own(const Record& record) {
+  PERDURE_TRY(call, replicated_rpc::decode_call(record.bytes));
+  client_id_ = call.client_id;
+  begun_ = call.sequence;
+  kept_.push_back({call.sequence, record.lsn, std::nullopt});
+  return {};
+}
+
+/// Readers, the server among them, learn what is committed from the next record or from a pause: a
+/// client that does something else makes the pause here.
+void ReplicatedRpcClient::State::look_after() {
+  while (!stopping_.load()) {
+    MutexLock lock(mutex_);
+    (void)log_->poll(std::chrono::milliseconds(1));  // what is wrong the next call says
+    lock.wait_for(idle_, kLookAfter);
+  }
+}
+
+Result<Ticket> ReplicatedRpcClient::State::append(const CallRecord& call,
+                                                  std::span<const std::byte> payload) {
+  const auto head = replicated_rpc::encode_call_head(call);
+  const std::array<std::span<const std::byte>, 2> pieces = {head, payload};
+  return log_->append_pieces(payload.empty() ? std::span(pieces).first(1) : std::span(pieces));
+}
+
+Result<RpcHandle> ReplicatedRpcClient::State::call(std::uint32_t operation,
+                                                   std::span<const std::byte> payload,
+                                                   std::uint64_t order_key) {
+  MutexLock lock(mutex_);
+  CallRecord call;
+  call.operation = operation;
+  call.client_id = client_id_;
+  call.sequence = begun_ + 1;
+  call.order_key = order_key;
+  for (const Deadline deadline = Deadline::after(options_.group.peer_timeout);;) {
+    const auto ticket = append(call, payload);
+    if (ticket.ok()) {
+      begun_ = call.sequence;
+      kept_.push_back({call.sequence, ticket->lsn, *ticket});
+      return RpcHandle{call.sequence, client_id_};
+    }
+    if (ticket.code() != ErrorCode::LogFull) return ticket.error();
+    PERDURE_TRY_VOID(read_effects());
+    trim();
+    if (deadline.passed()) {
+      return Error{ErrorCode::QueueFull,
+                   fmt::format("calls up to {} are applied, and there is no room for call {}",
+                               applied_, call.sequence)};
+    }
+    (void)log_->poll();
+    lock.wait_for(idle_, replicated_rpc::kIdle);
+  }
+}
+
+Result<void> ReplicatedRpcClient::State::check(const RpcHandle& handle) {
+  if (handle.client_id == client_id_ && handle.sequence != 0 && handle.sequence <= begun_) {
+    return {};
+  }
+  return Error{ErrorCode::InvalidArgument, "this is no call of this client"};
+}
+
+Result<void> ReplicatedRpcClient::State::wait_durable(const RpcHandle& handle,
+                                                      Nanoseconds timeout) {
+  MutexLock lock(mutex_);
+  PERDURE_TRY_VOID(check(handle));
+  if (handle.sequence <= applied_) return {};
+  for (const Begun& each : kept_) {
+    if (each.sequence != handle.sequence || !each.ticket) continue;
+    return log_->wait(*each.ticket, Level::Committed,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+  }
+  return {};  // an earlier process's: it was in the log when that was opened
+}
+
+Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
+                                                      Nanoseconds timeout) {
+  MutexLock lock(mutex_);
+  PERDURE_TRY_VOID(check(handle));
+  for (const Deadline deadline = Deadline::after(timeout);;) {
+    if (handle.sequence <= applied_) break;
+    (void)log_->poll(std::chrono::milliseconds(1));
+    PERDURE_TRY_VOID(read_effects());
+    if (handle.sequence <= applied_) break;
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("call {} is not applied yet{}", handle.sequence,
+                               unread_ ? "; the effects: " + unread_->message : "")};
+    }
+    lock.wait_for(idle_, replicated_rpc::kIdle);
+  }
+  trim();
+  return {};
+}
+
+/// All that there are. What could not be read is read later: the peers that have it may be back.
+Result<void> ReplicatedRpcClient::State::read_effects() {
+  const Nanoseconds now = Clock::monotonic().now();
+  if (!effects_) {
+    if (now < read_again_) return {};
+    read_again_ = now + kEffectsAgainAfter;
+    auto opened = LogReader::open(replicated_rpc::reader_options(
+        options_.group, replicated_rpc::effects_pool(options_.group.service)));
+    if (!opened.ok()) {
+      unread_ = opened.error();
+      return {};
+    }
+    effects_.emplace(std::move(*opened));
+  }
+  while (true) {
+    const auto record = effects_->next();
+    if (!record.ok()) {
+      unread_ = record.error();
+      effects_.reset();  // from its head: a round may have gone by
+      return {};
+    }
+    unread_.reset();
+    if (!*record) return {};
+    PERDURE_TRY_VOID(replicated_rpc::for_each_item(
+        (*record)->bytes, [&](const Item& item) PERDURE_REQUIRES(mutex_) { return take(item); }));
+  }
+}
+
+Result<void> ReplicatedRpcClient::State::take(const Item& item) {
+  const bool marks = item.type == ItemType::Applied || item.type == ItemType::Place;
+  const bool replies = item.type == ItemType::Applied || item.type == ItemType::Kept;
+  if (item.number != client_id_ || item.name != options_.name || !(marks || replies)) return {};
+  if (item.sequence > begun_) {
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("call {} of client '{}' was executed, and its log ends with {}: its "
+                             "pools are older copies",
+                             item.sequence, options_.name, begun_)};
+  }
+  if (marks) applied_ = std::max(applied_, item.sequence);
+  if (!replies) return {};
+  RpcReply& reply = replies_[item.sequence];
+  reply = RpcReply{};
+  if (item.status != 0) {
+    const auto code = std::min(item.status - 1, static_cast<std::uint32_t>(ErrorCode::SystemError));
+    reply.refused = static_cast<ErrorCode>(code);
+  }
+  reply.bytes.assign(item.bytes.begin(), item.bytes.end());
+  if (replies_.size() > kRepliesMax) replies_.erase(replies_.begin());
+  return {};
+}
+
+/// What is applied needs no place in the log. But the last record stays: it says who this is.
+void ReplicatedRpcClient::State::trim() {
+  while (kept_.size() > 1 && kept_[1].sequence <= applied_) kept_.pop_front();
+  if (kept_.empty() || kept_.front().sequence > applied_) return;
+  const LogStatus status = log_->status();
+  if (kept_.front().lsn.value - status.head.value < status.ring_bytes / 4) return;
+  (void)log_->trim(kept_.front().lsn);  // else the next time
+}
+
+Result<RpcReply> ReplicatedRpcClient::State::kept_reply(const RpcHandle& handle) {
+  MutexLock lock(mutex_);
+  const auto reply = replies_.find(handle.sequence);
+  if (reply != replies_.end()) return reply->second;
+  return Error{ErrorCode::NotFound, "the reply of this call is not kept any more"};
+}
+
+Result<void> ReplicatedRpcClient::State::replace_peer(const std::string& which,
+                                                      const std::string& peer) {
+  MutexLock lock(mutex_);
+  auto& peers = options_.group.peers;
+  if (std::find(peers.begin(), peers.end(), which) == peers.end()) {
+    const bool there = std::find(peers.begin(), peers.end(), peer) != peers.end();
+    if (there) return {};
+    return Error{ErrorCode::InvalidArgument, which + " is none of the service's peers"};
+  }
+  PERDURE_TRY_VOID(replicated_rpc::replace_in(
+      options_.group, *log_, replicated_rpc::calls_pool(options_.group.service, options_.name),
+      which, peer));
+  peers = replicated_rpc::with_replaced(peers, which, peer);
+  effects_.reset();
+  return {};
+}
+
+RpcHandle ReplicatedRpcClient::State::handle_of(std::uint64_t sequence) {
+  MutexLock lock(mutex_);
+  return {sequence, client_id_};
+}
+
+ReplicatedRpcClientStatus ReplicatedRpcClient::State::status() {
+  MutexLock lock(mutex_);
+  return {client_id_, log_->status().epoch, earlier_, begun_, applied_};
+}
+
+void ReplicatedRpcClient::Delete::operator()(State* state) const {
+  // In a child its thread is not there, and its connections are the parent's.
+  if (state->process == forks_so_far()) delete state;
+}
+
+Result<ReplicatedRpcClient> ReplicatedRpcClient::open(ReplicatedRpcClientOptions options) {
+  std::unique_ptr<State, Delete> state(new State(std::move(options)));
+  PERDURE_TRY_VOID(state->open());
+  state->start();
+  return ReplicatedRpcClient(std::move(state));
+}
+
+ReplicatedRpcClient::ReplicatedRpcClient(std::unique_ptr<State, Delete> state)
+    : state_(std::move(state)) {}
+ReplicatedRpcClient::ReplicatedRpcClient(ReplicatedRpcClient&&) noexcept = default;
+ReplicatedRpcClient& ReplicatedRpcClient::operator=(ReplicatedRpcClient&&) noexcept = default;
+ReplicatedRpcClient::~ReplicatedRpcClient() = default;
+
+Result<RpcHandle> ReplicatedRpcClient::call(std::uint32_t operation,
+                                            std::span<const std::byte> payload,
+                                            std::uint64_t order_key) {
+  if (state_ == nullptr || state_->process != forks_so_far()) return no_client();
+  return state_->call(operation, payload, order_key);
+}
+
+Result<void> ReplicatedRpcClient::wait(const RpcHandle& handle, RpcLevel level,
+                                       std::chrono::milliseconds timeout) {
+  if (state_ == nullptr || state_->process != forks_so_far()) return no_client();
+  if (level == RpcLevel::Durable) return state_->wait_durable(handle, timeout);
+  return state_->wait_applied(handle, timeout);
+}
+
+Result<RpcReply> ReplicatedRpcClient::reply(const RpcHandle& handle,
+                                            std::chrono::milliseconds timeout) {
+  PERDURE_TRY_VOID(wait(handle, RpcLevel::Applied, timeout));
+  return state_->kept_reply(handle);
+}
+
+Result<void> ReplicatedRpcClient::replace_peer(const std::string& which, const std::string& peer) {
+  if (state_ == nullptr || state_->process != forks_so_far()) return no_client();
+  return state_->replace_peer(which, peer);
+}
+
+RpcHandle ReplicatedRpcClient::handle_of(std::uint64_t sequence) const {
+  if (state_ == nullptr || state_->process != forks_so_far()) return {};
+  return state_->handle_of(sequence);
+}
+
+ReplicatedRpcClientStatus ReplicatedRpcClient::status() const {
+  if (state_ == nullptr || state_->process != forks_so_far()) return {};
+  return state_->status();
+}
+
+}  // namespace perdure

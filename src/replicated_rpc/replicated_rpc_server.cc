@@ -1,0 +1,464 @@
+// The process that executes: it reads the clients' logs, and is the writer of the effects.
+//
+// What is in memory is ahead of the log by one transaction at most, which is appended before
+// anything else is done: so what the log says is always a state between two transactions.
+#include <fmt/format.h>
+#include <perdure/log.h>
+#include <perdure/pool.h>
+#include <perdure/replicated_rpc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/forks.h"
+#include "core/log_message.h"
+#include "core/mutex.h"
+#include "core/try.h"
+#include "replicated_rpc/effects.h"
+#include "replicated_rpc/group.h"
+
+namespace perdure {
+
+using replicated_rpc::Effects;
+using replicated_rpc::Sizes;
+
+namespace {
+
+/// A peer is asked which clients there are, one peer after the other.
+constexpr Nanoseconds kLookForClientsEvery = std::chrono::milliseconds(100);
+/// A client's log that could not be read, or opened, is tried again.
+constexpr Nanoseconds kCallsAgainAfter = std::chrono::milliseconds(500);
+/// Of one client in turn.
+constexpr std::size_t kCallsInTurn = 64;
+/// Of a pool, beside the ring.
+constexpr std::uint64_t kEffectsHeadBytes = 1024 * 1024;
+
+Sizes sizes_of(const ReplicatedRpcServerOptions& options) {
+  Sizes sizes;
+  sizes.data_bytes = options.data_bytes;
+  sizes.transaction_bytes = options.transaction_bytes;
+  sizes.clients_max = options.clients_max;
+  sizes.replies = options.replies;
+  sizes.reply_bytes_max = options.reply_bytes_max;
+  sizes.application = options.application;
+  return sizes;
+}
+
+/// Whether it may pass by itself.
+bool passes(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::QuorumLost:
+    case ErrorCode::TimedOut:
+    case ErrorCode::LogFull:
+    case ErrorCode::QueueFull:
+    case ErrorCode::Disconnected:
+    case ErrorCode::Busy: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+class ReplicatedRpcServer::State {
+ public:
+  explicit State(ReplicatedRpcServerOptions asked) : options_(std::move(asked)) {}
+  ~State() {
+    stopping_.store(true);
+    if (thread_.joinable()) thread_.join();
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Result<void> open();
+  void start() {
+    thread_ = std::thread([this] { run(); });
+  }
+
+  Result<void> read(std::uint64_t at, std::span<std::byte> into, Nanoseconds timeout);
+  Result<void> replace_peer(const std::string& which, const std::string& peer);
+  ReplicatedRpcServerStatus status();
+
+  const std::uint32_t process = forks_so_far();
+
+ private:
+  /// The calls of one client.
+  struct Calls {
+    std::optional<LogReader> reader;
+    Nanoseconds read_again{0};     // not before
+    Nanoseconds resolve_again{0};  // not before
+    Epoch resolved;                // what is committed of this epoch and the ones before is known
+    std::optional<Error> failure;
+  };
+  /// Holds the mutex for a caller: the thread lets him in between two turns.
+  class Caller {
+   public:
+    explicit Caller(State& state) : state_(state) { ++state_.callers_; }
+    ~Caller() { --state_.callers_; }
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+
+   private:
+    State& state_;
+  };
+
+  void run();
+  Result<bool> turn() PERDURE_REQUIRES(mutex_);
+  void look_for_clients() PERDURE_REQUIRES(mutex_);
+  void resolve(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
+  Result<Log> open_calls(const std::string& pool) PERDURE_REQUIRES(mutex_);
+  bool execute_calls(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
+  Result<void> take(const std::string& name, const Record& record) PERDURE_REQUIRES(mutex_);
+  Result<void> append_transaction() PERDURE_REQUIRES(mutex_);
+  Result<void> go_round(std::uint64_t bytes) PERDURE_REQUIRES(mutex_);
+  Result<std::uint64_t> append_piece(const std::vector<std::byte>& piece) PERDURE_REQUIRES(mutex_);
+  Result<void> trim() PERDURE_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  std::condition_variable idle_;
+  std::atomic<int> callers_{0};
+  std::atomic<bool> stopping_{false};
+  ReplicatedRpcServerOptions options_ PERDURE_GUARDED_BY(mutex_);
+  std::optional<Log> log_ PERDURE_GUARDED_BY(mutex_);
+  Effects effects_ PERDURE_GUARDED_BY(mutex_);
+  std::map<std::string, Calls> calls_ PERDURE_GUARDED_BY(mutex_);  // by client
+  /// Replaced peers and those in their places: a client's log may still have the former.
+  std::vector<std::pair<std::string, std::string>> replaced_ PERDURE_GUARDED_BY(mutex_);
+  std::vector<std::byte> pending_ PERDURE_GUARDED_BY(mutex_);  // a transaction to be appended
+  std::optional<Ticket> last_ PERDURE_GUARDED_BY(mutex_);      // of what was appended
+  std::optional<Ticket> round_end_ PERDURE_GUARDED_BY(mutex_);
+  std::size_t next_peer_ PERDURE_GUARDED_BY(mutex_) = 0;
+  Nanoseconds look_again_ PERDURE_GUARDED_BY(mutex_){0};
+  ReplicatedRpcServerStatus counted_ PERDURE_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+Result<void> ReplicatedRpcServer::State::open() {
+  MutexLock lock(mutex_);
+  PERDURE_TRY_VOID(replicated_rpc::check_group(options_.group));
+  const Sizes asked = sizes_of(options_);
+  PERDURE_TRY_VOID(replicated_rpc::check_sizes(asked));
+  const std::string pool = replicated_rpc::effects_pool(options_.group.service);
+  LogOptions logging = replicated_rpc::log_options(options_.group, pool);
+  logging.take_over = options_.take_over;
+  PERDURE_TRY(log, replicated_rpc::open_or_create(options_.group, std::move(logging),
+                                                  asked.ring_bytes() + kEffectsHeadBytes));
+  log_.emplace(std::move(log));
+  PERDURE_TRY_VOID(replicated_rpc::read_all(options_.group, *log_, pool,
+                                            [&](const Record& record) PERDURE_REQUIRES(mutex_) {
+                                              return effects_.apply(record.bytes, record.lsn);
+                                            }));
+  if (!effects_.sizes()) {
+    const auto first = Effects::first_record(asked);
+    PERDURE_TRY(ticket, log_->append(first));
+    PERDURE_TRY_VOID(log_->wait(ticket, Level::Committed));
+    PERDURE_TRY_VOID(effects_.apply(first, ticket.lsn));
+  }
+  if (effects_.sizes()->application != asked.application) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("service '{}' is of application {}, not {}", options_.group.service,
+                             effects_.sizes()->application, asked.application)};
+  }
+  if (log_->status().ring_bytes < effects_.sizes()->ring_bytes()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("pool '{}' is too small for this service", pool)};
+  }
+  counted_.epoch = log_->status().epoch;
+  return {};
+}
+
+void ReplicatedRpcServer::State::run() {
+  while (!stopping_.load()) {
+    MutexLock lock(mutex_);
+    bool worked = false;
+    if (!counted_.failure) {
+      const auto turned = turn();
+      counted_.waiting.reset();
+      if (turned.ok()) {
+        worked = *turned;
+      } else if (passes(turned.code())) {
+        counted_.waiting = turned.error();
+      } else {
+        counted_.failure = turned.error();
+        log_message(Severity::Warning, fmt::format("service '{}' is not executed here any more: {}",
+                                                   options_.group.service, turned.error().message));
+      }
+    }
+    if (callers_.load() > 0) worked = false;
+    if (!worked) lock.wait_for(idle_, replicated_rpc::kIdle);
+  }
+}
+
+/// One transaction, and what it takes to keep the log small. Whether there was anything to do.
+Result<bool> ReplicatedRpcServer::State::turn() {
+  if (!pending_.empty()) PERDURE_TRY_VOID(append_transaction());
+  look_for_clients();
+  for (auto& [name, calls] : calls_) {
+    if (!effects_.full()) execute_calls(name, calls);
+  }
+  const bool worked = !effects_.empty();
+  pending_ = effects_.take_record();
+  if (worked) PERDURE_TRY_VOID(append_transaction());
+  PERDURE_TRY_VOID(log_->poll(std::chrono::milliseconds(1)));
+  PERDURE_TRY_VOID(trim());
+  return worked;
+}
+
+/// All peers in turn: a pool of a client is on each of them, but for one that was replaced.
+void ReplicatedRpcServer::State::look_for_clients() {
+  const Nanoseconds now = Clock::monotonic().now();
+  if (now < look_again_) return;
+  look_again_ = now + kLookForClientsEvery;
+  const auto& peers = options_.group.peers;
+  const auto within = std::min(options_.group.peer_timeout, std::chrono::milliseconds(1000));
+  const auto pools = list_pools(peers[next_peer_++ % peers.size()], within);
+  if (!pools.ok()) return;
+  for (const PoolDescription& pool : *pools) {
+    const auto name = replicated_rpc::client_of(options_.group.service, pool.name);
+    if (!name || pool.epoch.value == 0) continue;
+    if (calls_.size() >= effects_.sizes()->clients_max && calls_.count(*name) == 0) continue;
+    Calls& calls = calls_[*name];
+    const bool known = pool.epoch <= calls.resolved;
+    if (!pool.writer_present && !known && now >= calls.resolve_again) resolve(*name, calls);
+  }
+}
+
+/// Its client is away. What it has left at the end of its log may be committed, and no reader know
+/// it: whoever opens the log decides that, for readers too. A client that is there is left alone.
+void ReplicatedRpcServer::State::resolve(const std::string& name, Calls& calls) {
+  calls.resolve_again = Clock::monotonic().now() + kCallsAgainAfter;
+  auto log = open_calls(replicated_rpc::calls_pool(options_.group.service, name));
+  if (!log.ok()) return;
+  const Epoch epoch = log->status().epoch;
+  if (log->close().ok()) calls.resolved = epoch;
+}
+
+Result<Log> ReplicatedRpcServer::State::open_calls(const std::string& pool) {
+  LogOptions options = replicated_rpc::log_options(options_.group, pool);
+  options.writer_name = "the server of calls, for a client that is away";
+  auto log = Log::open(options);
+  for (const auto& [which, peer] : replaced_) {
+    if (log.ok() || log.code() != ErrorCode::InvalidArgument) break;
+    options.peers = replicated_rpc::with_replaced(options_.group.peers, peer, which);
+    log = Log::open(options);
+    if (!log.ok()) continue;
+    const auto replaced = replicated_rpc::replace_in(options_.group, *log, pool, which, peer);
+    if (!replaced.ok()) return replaced.error();
+  }
+  return log;
+}
+
+/// Whether there was anything. What is wrong with the log of one client is nobody else's business.
+bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& calls) {
+  if (calls.failure) return false;
+  const Nanoseconds now = Clock::monotonic().now();
+  if (!calls.reader) {
+    if (now < calls.read_again) return false;
+    calls.read_again = now + kCallsAgainAfter;
+    auto opened = LogReader::open(replicated_rpc::reader_options(
+        options_.group, replicated_rpc::calls_pool(options_.group.service, name)));
+    if (!opened.ok()) return false;
+    calls.reader.emplace(std::move(*opened));
+  }
+  for (std::size_t count = 0; count < kCallsInTurn && !effects_.full(); ++count) {
+    const auto record = calls.reader->next();
+    if (!record.ok()) {
+      calls.reader.reset();  // from its head, which the client has moved, or a later look
+      return count > 0;
+    }
+    if (!*record) return count > 0;
+    const auto taken = take(name, **record);
+    if (taken.ok()) continue;
+    calls.failure = taken.error();
+    log_message(Severity::Warning, fmt::format("calls of client '{}' are not executed: {}", name,
+                                               taken.error().message));
+    return true;
+  }
+  return true;
+}
+
+/// A call that is committed: it is the next one, or was executed before.
+Result<void> ReplicatedRpcServer::State::take(const std::string& name, const Record& record) {
+  PERDURE_TRY(asked, replicated_rpc::decode_call(record.bytes));
+  if (asked.kind == replicated_rpc::CallKind::First) return {};
+  const auto place = effects_.places().find(name);
+  const bool known = place != effects_.places().end() && place->second.client_id == asked.client_id;
+  const std::uint64_t applied = known ? place->second.applied : 0;
+  const std::uint32_t generation = known ? place->second.generation : 0;
+  if (asked.sequence <= applied && record.epoch.value <= generation) return {};
+  if (asked.sequence != applied + 1) {
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("its log has call {} of epoch {}, and the last one that was executed "
+                             "is {} of epoch {}",
+                             asked.sequence, record.epoch.value, applied, generation)};
+  }
+  RpcCall call;
+  call.operation = asked.operation;
+  call.client_id = asked.client_id;
+  call.client = name;
+  call.sequence = asked.sequence;
+  call.order_key = asked.order_key;
+  call.payload = asked.payload;
+  call.generation = record.epoch.value;
+  const auto handler = options_.handlers.find(asked.operation);
+  const auto refused =
+      effects_.execute(call, handler == options_.handlers.end() ? nullptr : &handler->second);
+  ++counted_.executed;
+  if (refused) ++counted_.refused;
+  return {};
+}
+
+Result<void> ReplicatedRpcServer::State::append_transaction() {
+  PERDURE_TRY(ticket, log_->append(pending_));
+  last_ = ticket;
+  const std::uint64_t bytes = pending_.size();
+  pending_.clear();
+  return go_round(bytes);
+}
+
+/// Copies twice as many bytes as were just written: a round is at most a quarter of the ring, and
+/// begins when half of it is in use, so it ends before three quarters and an eighth are.
+Result<void> ReplicatedRpcServer::State::go_round(std::uint64_t bytes) {
+  if (!effects_.round()) {
+    const LogStatus status = log_->status();
+    const Lsn since = std::max(status.head, effects_.complete_from());
+    if (status.tail.value - since.value < status.ring_bytes / 2) return {};
+    PERDURE_TRY_VOID(append_piece(effects_.begin_round()));
+  }
+  for (std::uint64_t copied = 0; effects_.round() && copied < 2 * bytes;) {
+    PERDURE_TRY(piece, append_piece(effects_.next_piece()));
+    copied += piece;
+  }
+  if (effects_.round()) return {};
+  round_end_ = last_;
+  ++counted_.rounds;
+  return {};
+}
+
+Result<std::uint64_t> ReplicatedRpcServer::State::append_piece(
+    const std::vector<std::byte>& piece) {
+  PERDURE_TRY(ticket, log_->append(piece));
+  last_ = ticket;
+  PERDURE_TRY_VOID(effects_.apply(piece, ticket.lsn));
+  return std::uint64_t{piece.size()};
+}
+
+/// What is before the last whole round goes, once that is committed.
+Result<void> ReplicatedRpcServer::State::trim() {
+  if (round_end_ && !log_->reached(*round_end_, Level::Committed)) return {};
+  round_end_.reset();
+  const Lsn from = effects_.complete_from();
+  if (from <= log_->status().head) return {};
+  return log_->trim(from);
+}
+
+Result<void> ReplicatedRpcServer::State::read(std::uint64_t at, std::span<std::byte> into,
+                                              Nanoseconds timeout) {
+  const Caller caller(*this);
+  for (const Deadline deadline = Deadline::after(timeout);;) {
+    MutexLock lock(mutex_);
+    if (counted_.failure) return *counted_.failure;
+    const auto bytes = effects_.bytes();
+    if (at > bytes.size() || into.size() > bytes.size() - at) {
+      return Error{ErrorCode::OutOfRange, "these bytes lie outside the handlers'"};
+    }
+    const bool committed =
+        pending_.empty() &&
+        (!last_ || log_->wait(*last_, Level::Committed, std::chrono::milliseconds(10)).ok());
+    if (committed) {
+      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), into.size(), into.begin());
+      return {};
+    }
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut, "what was executed last is not committed yet"};
+    }
+    lock.wait_for(idle_, replicated_rpc::kIdle);
+  }
+}
+
+Result<void> ReplicatedRpcServer::State::replace_peer(const std::string& which,
+                                                      const std::string& peer) {
+  const Caller caller(*this);
+  MutexLock lock(mutex_);
+  if (counted_.failure) return *counted_.failure;
+  auto& group = options_.group;
+  const auto is_peer = [&](const std::string& name) PERDURE_REQUIRES(mutex_) {
+    return std::find(group.peers.begin(), group.peers.end(), name) != group.peers.end();
+  };
+  if (is_peer(which)) {
+    PERDURE_TRY_VOID(replicated_rpc::replace_in(
+        group, *log_, replicated_rpc::effects_pool(group.service), which, peer));
+    group.peers = replicated_rpc::with_replaced(group.peers, which, peer);
+  } else if (!is_peer(peer)) {
+    return Error{ErrorCode::InvalidArgument, which + " is none of the service's peers"};
+  }
+  replaced_.emplace_back(which, peer);
+  for (auto& [name, calls] : calls_) {
+    calls.reader.reset();  // over the peers that there are now
+    calls.read_again = Nanoseconds{0};
+    resolve(name, calls);
+  }
+  return {};
+}
+
+ReplicatedRpcServerStatus ReplicatedRpcServer::State::status() {
+  const Caller caller(*this);
+  MutexLock lock(mutex_);
+  ReplicatedRpcServerStatus status = counted_;
+  std::map<std::string, ReplicatedRpcClientPlace> places;
+  for (const auto& [name, place] : effects_.places()) {
+    places[name] = {name, place.client_id, place.applied, std::nullopt};
+  }
+  for (const auto& [name, calls] : calls_) {
+    places[name].name = name;
+    places[name].failure = calls.failure;
+  }
+  for (auto& [name, place] : places) status.clients.push_back(std::move(place));
+  return status;
+}
+
+void ReplicatedRpcServer::Delete::operator()(State* state) const {
+  // In a child its thread is not there, and its connections are the parent's.
+  if (state->process == forks_so_far()) delete state;
+}
+
+Result<ReplicatedRpcServer> ReplicatedRpcServer::open(ReplicatedRpcServerOptions options) {
+  std::unique_ptr<State, Delete> state(new State(std::move(options)));
+  PERDURE_TRY_VOID(state->open());
+  state->start();
+  return ReplicatedRpcServer(std::move(state));
+}
+
+ReplicatedRpcServer::ReplicatedRpcServer(std::unique_ptr<State, Delete> state)
+    : state_(std::move(state)) {}
+ReplicatedRpcServer::ReplicatedRpcServer(ReplicatedRpcServer&&) noexcept = default;
+ReplicatedRpcServer& ReplicatedRpcServer::operator=(ReplicatedRpcServer&&) noexcept = default;
+ReplicatedRpcServer::~ReplicatedRpcServer() = default;
+
+namespace {
+Error no_server() {
+  return {ErrorCode::InvalidArgument, "this server was moved from, or is its parent process's"};
+}
+}  // namespace
+
+Result<void> ReplicatedRpcServer::read(std::uint64_t at, std::span<std::byte> into,
+                                       std::chrono::milliseconds timeout) {
+  if (state_ == nullptr || state_->process != forks_so_far()) return no_server();
+  return state_->read(at, into, timeout);
+}
+
+Result<void> ReplicatedRpcServer::replace_peer(const std::string& which, const std::string& peer) {
+  if (state_ == nullptr || state_->process != forks_so_far()) return no_server();
+  return state_->replace_peer(which, peer);
+}
+
+ReplicatedRpcServerStatus ReplicatedRpcServer::status() const {
+  if (state_ == nullptr || state_->process != forks_so_far()) return {};
+  return state_->status();
+}
+
+}  // namespace perdure
