@@ -33,6 +33,8 @@ namespace {
 constexpr Nanoseconds kLookForClientsEvery = std::chrono::milliseconds(100);
 /// A client's log that could not be read, or opened, is tried again.
 constexpr Nanoseconds kCallsAgainAfter = std::chrono::milliseconds(500);
+/// To bring back peers with the quorum lost, or to ask who has taken over.
+constexpr auto kLostWithin = std::chrono::milliseconds(200);
 /// Of one client in turn.
 constexpr std::size_t kCallsInTurn = 64;
 /// Of a pool, beside the ring.
@@ -195,7 +197,11 @@ void ReplicatedRpcServer::State::run() {
 
 /// One transaction, and what it takes to keep the log small. Whether there was anything to do.
 Result<bool> ReplicatedRpcServer::State::turn() {
-  if (!pending_.empty()) PERDURE_TRY_VOID(append_transaction());
+  if (!pending_.empty()) {
+    // It could not be appended: peers that are back are brought back, and a newer server noticed.
+    PERDURE_TRY_VOID(log_->poll(kLostWithin));
+    PERDURE_TRY_VOID(append_transaction());
+  }
   look_for_clients();
   for (auto& [name, calls] : calls_) {
     if (!effects_.full()) execute_calls(name, calls);
@@ -203,7 +209,12 @@ Result<bool> ReplicatedRpcServer::State::turn() {
   const bool worked = !effects_.empty();
   pending_ = effects_.take_record();
   if (worked) PERDURE_TRY_VOID(append_transaction());
-  PERDURE_TRY_VOID(log_->poll(std::chrono::milliseconds(1)));
+  const auto polled = log_->poll(std::chrono::milliseconds(1));
+  if (!polled.ok() && polled.code() == ErrorCode::QuorumLost) {
+    PERDURE_TRY_VOID(log_->poll(kLostWithin));
+  } else {
+    PERDURE_TRY_VOID(polled);
+  }
   PERDURE_TRY_VOID(trim());
   return worked;
 }

@@ -25,6 +25,7 @@
 #include "core/text_file.h"
 #include "core/try.h"
 #include "killed_peer.h"
+#include "testing/process.h"
 #include "testing/soak.h"
 
 namespace perdure::server {
@@ -192,6 +193,7 @@ class ReplicatedRpc : public testing::Test {
     }
   }
 
+  TestDirectory directory_;
   std::vector<std::unique_ptr<KilledPeer>> peers_;
   ReplicatedRpcGroup group_;
   Random random_{0x5eed};
@@ -245,6 +247,305 @@ TEST_F(ReplicatedRpc, TheNextServerExecutesWhatWasDurableWithoutItsClient) {
   const auto reply = teller.reply(teller.handle_of(20), kBankPatience);
   ASSERT_TRUE(reply.ok()) << reply.error().message;
   EXPECT_EQ(load<std::uint64_t>(reply->bytes.data()), 19U);
+}
+
+TEST_F(ReplicatedRpc, AnOlderServerExecutesNothingThatCounts) {
+  std::atomic<int> state{0};
+  ReplicatedRpcServerOptions slow = server_options();
+  slow.handlers[kTransfer] = [&](const RpcCall& call, RpcTransaction& data,
+                                 std::span<std::byte> reply) {
+    if (state == 0) state = 1;
+    for (const Deadline deadline = Deadline::after(kBankPatience);
+         state != 2 && !deadline.passed();) {
+      test::pause_for(std::chrono::milliseconds(1));
+    }
+    return transfer(call, data, reply);
+  };
+  ReplicatedRpcServer older = serve(slow);
+  ReplicatedRpcClient teller = client("teller-1");
+  for (int call = 0; call < 3; ++call) expect(teller, begin(teller), RpcLevel::Durable);
+  while (state == 0) test::pause_for(std::chrono::milliseconds(1));
+
+  // While one executes, nobody gets in its way who has not been told to.
+  EXPECT_EQ(ReplicatedRpcServer::open(server_options()).code(), ErrorCode::Busy);
+  ReplicatedRpcServerOptions taking = server_options();
+  taking.take_over = true;
+  ReplicatedRpcServer newer = serve(taking);
+  expect(teller, teller.handle_of(3), RpcLevel::Applied);
+  state = 2;  // the older one goes on with what it was at
+
+  for (int call = 0; call < 3; ++call) expect(teller, begin(teller), RpcLevel::Applied);
+  judge(newer, {{teller.status().client_id, 6}});
+  EXPECT_EQ(journal(newer).size(), 6U);
+  std::optional<Error> failure;
+  for (const Deadline deadline = Deadline::after(kBankPatience); !failure && !deadline.passed();) {
+    failure = older.status().failure;
+    test::pause_for(std::chrono::milliseconds(5));
+  }
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, ErrorCode::Fenced);
+  std::vector<std::byte> byte(1);
+  EXPECT_EQ(older.read(0, byte).code(), ErrorCode::Fenced);
+}
+
+TEST_F(ReplicatedRpc, ANewerProcessOfAClientFencesTheOlderOne) {
+  ReplicatedRpcServer server = serve();
+  ReplicatedRpcClient older = client("teller-1");
+  expect(older, begin(older), RpcLevel::Durable);
+  ReplicatedRpcClient newer = client("teller-1");
+  EXPECT_EQ(newer.status().client_id, older.status().client_id);
+  expect(newer, begin(newer), RpcLevel::Applied);
+  const Transfer asked;
+  const auto begun = older.call(kTransfer, bytes_of(asked));
+  EXPECT_FALSE(begun.ok() && older.wait(*begun, RpcLevel::Durable, kBankPatience).ok());
+  judge(server, {{newer.status().client_id, 2}});
+  EXPECT_EQ(journal(server).size(), 2U);
+}
+
+TEST_F(ReplicatedRpc, TheEffectsAreCopiedSoThatTheLogDoesNotGrow) {
+  std::uint64_t rounds = 0;
+  ReplicatedRpcClient away = client("teller-2");
+  std::uint64_t calls = 0;
+  for (int life = 0; life < 3; ++life) {
+    ReplicatedRpcServer server = serve();
+    ReplicatedRpcClient teller = client("teller-1");
+    if (life == 0) expect(away, begin(away), RpcLevel::Durable);
+    for (int step = 0; step < 40; ++step, ++calls) {
+      RpcHandle last = begin(teller);
+      for (int large = 0; large < 2; ++large, ++calls) {
+        const auto handle = teller.call(kStuff, {});
+        ASSERT_TRUE(handle.ok()) << handle.error().message;
+        last = *handle;
+      }
+      expect(teller, last, RpcLevel::Applied);
+    }
+    rounds += server.status().rounds;
+  }
+  EXPECT_GT(rounds, 2U);
+  ReplicatedRpcServer server = serve();
+  ReplicatedRpcClient teller = client("teller-1");
+  EXPECT_EQ(journal(server).size(), 3U * 40 + 1);
+  EXPECT_EQ(teller.status().begun, calls);
+  // Who was away finds how far it is, and its reply, though the record with it has long been gone.
+  const auto reply = away.reply(away.handle_of(1), kBankPatience);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_FALSE(reply->refused);
+}
+
+/// With two peers that stand still, something is on one server only.
+TEST_F(ReplicatedRpc, AppliedIsSaidOfWhatIsOnAQuorum) {
+  std::atomic<int> state{0};
+  ReplicatedRpcServerOptions slow = server_options();
+  slow.handlers[kTransfer] = [&](const RpcCall& call, RpcTransaction& data,
+                                 std::span<std::byte> reply) {
+    if (state == 0) state = 1;
+    while (state != 2) test::pause_for(std::chrono::milliseconds(1));
+    return transfer(call, data, reply);
+  };
+  ReplicatedRpcServer server = serve(slow);
+  ReplicatedRpcClient teller = client("teller-1");
+  const RpcHandle handle = begin(teller);
+  expect(teller, handle, RpcLevel::Durable);
+  while (state == 0) test::pause_for(std::chrono::milliseconds(1));
+  peers_[1]->stop();
+  peers_[2]->stop();
+  state = 2;
+  EXPECT_EQ(teller.wait(handle, RpcLevel::Applied, std::chrono::seconds(3)).code(),
+            ErrorCode::TimedOut);
+  for (const std::size_t index : {1, 2}) {
+    peers_[index]->kill();
+    peers_[index]->start();
+  }
+  expect(teller, handle, RpcLevel::Applied);
+}
+
+TEST_F(ReplicatedRpc, ACallThatIsOnOneServerOnlyIsNotExecuted) {
+  ReplicatedRpcServer server = serve();
+  std::optional<ReplicatedRpcClient> teller(client("teller-1"));
+  expect(*teller, begin(*teller), RpcLevel::Applied);
+  peers_[1]->stop();
+  peers_[2]->stop();
+  const auto lost = teller->call(kRefuse, {});
+  ASSERT_TRUE(lost.ok());
+  EXPECT_FALSE(teller->wait(*lost, RpcLevel::Durable, std::chrono::seconds(3)).ok());
+  teller.reset();
+  // The server that has it is lost for good. The others have another second call.
+  peers_[0]->kill();
+  for (const std::size_t index : {1, 2}) {
+    peers_[index]->kill();
+    peers_[index]->start();
+  }
+  teller.emplace(client("teller-1"));
+  EXPECT_EQ(teller->status().earlier_durable, 1U);
+  const RpcHandle second = begin(*teller);
+  EXPECT_EQ(second.sequence, 2U);
+  expect(*teller, second, RpcLevel::Durable);
+  const auto reply = teller->reply(second, kBankPatience);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_FALSE(reply->refused);
+  judge(server, {{teller->status().client_id, 2}});
+}
+
+/// Nobody says to readers that its last call is committed, but who opens its log.
+TEST_F(ReplicatedRpc, WhatAClientThatWasKilledHasCalledIsExecuted) {
+  const std::string said = directory_.file("said");
+  std::map<std::uint64_t, std::uint64_t> durable;
+  for (std::uint64_t life = 1; life <= 3; ++life) {
+    auto child = test::ChildProcess::fork([&] {
+      ReplicatedRpcClient teller = client("teller-1");
+      const RpcHandle handle = begin(teller);
+      if (!teller.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
+      std::ofstream(said) << handle.client_id;
+      ::raise(SIGKILL);
+      return 1;
+    });
+    ASSERT_TRUE(child.ok());
+    child->wait();
+    EXPECT_EQ(child->end()->signal, SIGKILL);
+    durable[std::stoull(read_text(said))] = life;
+  }
+  ASSERT_EQ(durable.size(), 1U);
+  ReplicatedRpcServer server = serve();
+  judge(server, durable);
+}
+
+/// The same bank with processes that are killed, and a peer in reserve.
+class ReplicatedRpcKills : public ReplicatedRpc {
+ protected:
+  static constexpr std::size_t kTellers = 3;
+
+  ReplicatedRpcKills() : ReplicatedRpc(4) { group_.peers.pop_back(); }
+
+  /// A server's process, until it is killed or fenced.
+  test::ChildProcess start_server(bool take_over) {
+    auto child = test::ChildProcess::fork([this, take_over] {
+      ReplicatedRpcServerOptions options = server_options();
+      options.take_over = take_over;
+      const ReplicatedRpcServer server = serve(options);
+      while (!server.status().failure) test::pause_for(std::chrono::milliseconds(20));
+      return 0;
+    });
+    if (!child.ok()) throw std::runtime_error(child.error().message);
+    return std::move(*child);
+  }
+
+  /// A client's process: "D id sequence" in its file is durable, "A id sequence line" applied.
+  test::ChildProcess start_teller(std::size_t teller) {
+    auto child = test::ChildProcess::fork([this, teller] {
+      Random random(random_secret());
+      std::ofstream said(said_by(teller), std::ios::app);
+      for (const Deadline end = Deadline::after(std::chrono::minutes(20)); !end.passed();) {
+        auto opened = ReplicatedRpcClient::open(client_options(fmt::format("teller-{}", teller)));
+        if (!opened.ok()) test::pause_for(std::chrono::milliseconds(20));
+        while (opened.ok() && call_some(*opened, random, said)) {
+        }
+      }
+      return 0;
+    });
+    if (!child.ok()) throw std::runtime_error(child.error().message);
+    return std::move(*child);
+  }
+  std::string said_by(std::size_t teller) const {
+    return directory_.file(fmt::format("teller-{}", teller));
+  }
+
+  /// False: it has to be opened again.
+  static bool call_some(ReplicatedRpcClient& teller, Random& random, std::ostream& said) {
+    RpcHandle last;
+    for (std::uint64_t count = 0; count < 1 + random.below(8); ++count) {
+      const Transfer asked = some_transfer(random);
+      const auto handle = teller.call(kTransfer, bytes_of(asked));
+      if (!handle.ok()) return handle.code() == ErrorCode::QueueFull;
+      last = *handle;
+    }
+    if (!teller.wait(last, RpcLevel::Durable, std::chrono::seconds(20)).ok()) return false;
+    said << fmt::format("D {} {} 0\n", last.client_id, last.sequence) << std::flush;
+    if (random.chance(1, 2)) return true;
+    const auto reply = teller.reply(last, std::chrono::seconds(5));
+    if (!reply.ok()) return reply.code() == ErrorCode::TimedOut;
+    if (reply->refused) return true;
+    said << fmt::format("A {} {} {}\n", last.client_id, last.sequence,
+                        load<std::uint64_t>(reply->bytes.data()))
+         << std::flush;
+    return true;
+  }
+
+  /// One of the processes, or one of the peers for a while, and no more than one peer at a time.
+  void strike() {
+    const std::uint64_t what = random_.below(4);
+    if (what == 0) {
+      const std::size_t teller = random_.below(kTellers);
+      tellers_[teller].kill();
+      tellers_[teller] = start_teller(teller);
+    } else if (what == 1) {
+      executor_.kill();
+      executor_ = start_server(false);
+    } else if (what == 2) {
+      test::ChildProcess newer = start_server(true);  // two of them, for a while
+      test::pause_for(std::chrono::milliseconds(300));
+      executor_ = std::move(newer);
+    } else {
+      KilledPeer& peer = *peers_[up_[random_.below(up_.size())]];
+      peer.kill();
+      test::pause_for(std::chrono::milliseconds(random_.below(300)));
+      peer.start();
+    }
+  }
+
+  /// What all have said, against what is there.
+  void judge_all() {
+    ReplicatedRpcServer server = serve();
+    std::map<std::uint64_t, std::uint64_t> durable;
+    std::vector<std::array<std::uint64_t, 3>> applied;
+    for (std::size_t teller = 0; teller < kTellers; ++teller) {
+      std::ifstream said(said_by(teller));
+      std::string word;
+      std::array<std::uint64_t, 3> what{};
+      while (said >> word >> what[0] >> what[1] >> what[2]) {
+        durable[what[0]] = std::max(durable[what[0]], what[1]);
+        if (word == "A") applied.push_back(what);
+      }
+    }
+    EXPECT_LE(durable.size(), kTellers);
+    judge(server, durable);
+    const std::vector<Booked> lines = journal(server);
+    for (const auto& [client, sequence, line] : applied) {
+      ASSERT_LT(line, lines.size());
+      EXPECT_EQ(lines[line].client, client);
+      EXPECT_EQ(lines[line].sequence, sequence);
+    }
+    fmt::print("[ bank ] {} calls, {} of them reported applied\n", lines.size(), applied.size());
+  }
+
+  std::vector<std::size_t> up_ = {0, 1, 2};
+  test::ChildProcess executor_;
+  std::array<test::ChildProcess, kTellers> tellers_;
+};
+
+TEST_F(ReplicatedRpcKills, NoDurableCallIsLostAndNoneIsExecutedTwice) {
+  for (int life = 0; life < 3; ++life) {
+    executor_ = start_server(false);
+    for (std::size_t teller = 0; teller < kTellers; ++teller) {
+      tellers_[teller] = start_teller(teller);
+    }
+    test::pause_for(std::chrono::milliseconds(1500));
+    for (int count = 0; count < (test::soak() ? 60 : 6); ++count) {
+      test::pause_for(std::chrono::milliseconds(random_.below(700)));
+      strike();
+    }
+    executor_.kill();
+    for (auto& teller : tellers_) teller.kill();
+    judge_all();
+    if (life != 0) continue;
+    // A machine is lost for good, and replaced by the one in reserve.
+    ReplicatedRpcServer server = serve();
+    peers_[0]->kill();
+    test::pause_for(std::chrono::milliseconds(200));
+    const auto replaced = server.replace_peer(peers_[0]->address(), peers_[3]->address());
+    ASSERT_TRUE(replaced.ok()) << replaced.error().message;
+    group_.peers[0] = peers_[3]->address();
+    up_[0] = 3;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,202 @@
+// What a log of effects says is the same from wherever it may begin, however often a server has
+// died between two records: bytes, marks and replies of whole calls.
+#include "replicated_rpc/effects.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/random.h"
+#include "core/try.h"
+
+namespace perdure::replicated_rpc {
+namespace {
+
+constexpr std::uint64_t kData = 5 * kPageBytes + 100;
+
+Sizes small_sizes() {
+  Sizes sizes;
+  sizes.data_bytes = kData;
+  sizes.transaction_bytes = 4096;
+  sizes.clients_max = 8;
+  sizes.replies = 3;
+  sizes.reply_bytes_max = 16;
+  return sizes;
+}
+
+std::vector<std::byte> bytes_like(Random& random, std::size_t length) {
+  return std::vector<std::byte>(length, static_cast<std::byte>(random.below(256)));
+}
+
+/// A log, and a server that writes it.
+class Server {
+ public:
+  Server() { append(Effects::first_record(small_sizes())); }
+
+  void append(std::vector<std::byte> record) {
+    log.push_back(std::move(record));
+    const auto applied = effects.apply(log.back(), Lsn{log.size()});
+    ASSERT_TRUE(applied.ok()) << applied.error().message;
+  }
+  /// The records with numbers from `first` to `end` - 1, as a server that takes over reads them.
+  static Effects read(const std::vector<std::vector<std::byte>>& log, std::size_t first,
+                      std::size_t end) {
+    Effects effects;
+    for (std::size_t index = first; index < end; ++index) {
+      const auto applied = effects.apply(log[index], Lsn{index + 1});
+      EXPECT_TRUE(applied.ok()) << index << ": " << applied.error().message;
+    }
+    return effects;
+  }
+  /// One transaction of some calls of `client`, whose handlers write, are refused, or write too
+  /// much.
+  void execute(const std::string& client, Random& random) {
+    const RpcHandler handler = [&](const RpcCall&, RpcTransaction& data,
+                                   std::span<std::byte> reply) -> Result<std::size_t> {
+      for (std::uint64_t write = 0; write < 1 + random.below(3); ++write) {
+        const auto bytes = bytes_like(random, 1 + random.below(1500));
+        PERDURE_TRY_VOID(data.write(random.below(kData - bytes.size() + 1), bytes));
+      }
+      if (random.chance(1, 8)) throw std::runtime_error("a mistake");
+      if (random.chance(1, 8)) return Error{ErrorCode::PermissionDenied, "no"};
+      std::fill(reply.begin(), reply.end(), static_cast<std::byte>(random.below(256)));
+      return random.below(reply.size() + 1);
+    };
+    for (std::uint64_t count = 0; count < 1 + random.below(3); ++count) {
+      RpcCall call;
+      call.client = client;
+      call.client_id = 100 + static_cast<std::uint64_t>(client.back());
+      const auto place = effects.places().find(client);
+      call.sequence = place == effects.places().end() ? 1 : place->second.applied + 1;
+      call.generation = static_cast<std::uint32_t>(log.size());
+      (void)effects.execute(call, &handler);
+    }
+    log.push_back(effects.take_record());
+  }
+
+  Effects effects;
+  std::vector<std::vector<std::byte>> log;
+};
+
+void expect_same(const Effects& one, const Effects& other) {
+  ASSERT_TRUE(std::equal(one.bytes().begin(), one.bytes().end(), other.bytes().begin(),
+                         other.bytes().end()));
+  ASSERT_EQ(one.places().size(), other.places().size());
+  for (const auto& [name, place] : one.places()) {
+    const auto found = other.places().find(name);
+    ASSERT_NE(found, other.places().end()) << name;
+    EXPECT_EQ(place.client_id, found->second.client_id);
+    EXPECT_EQ(place.applied, found->second.applied);
+    EXPECT_EQ(place.generation, found->second.generation);
+    ASSERT_EQ(place.replies.size(), found->second.replies.size());
+    for (std::size_t index = 0; index < place.replies.size(); ++index) {
+      EXPECT_EQ(place.replies[index].sequence, found->second.replies[index].sequence);
+      EXPECT_EQ(place.replies[index].status, found->second.replies[index].status);
+      EXPECT_EQ(place.replies[index].bytes, found->second.replies[index].bytes);
+    }
+  }
+}
+
+TEST(Effects, AreTheSameFromTheLastWholeRoundOnAndGoOnAfterAnyRecord) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Random random(seed);
+    Server server;
+    std::uint64_t rounds = 0;
+    for (int step = 0; step < 300; ++step) {
+      server.execute("client-" + std::to_string(random.below(5)), random);
+      if (!server.effects.round() && random.chance(1, 20)) {
+        server.append(server.effects.begin_round());
+      }
+      if (server.effects.round() && random.chance(1, 2)) {
+        server.append(server.effects.next_piece());
+        if (!server.effects.round()) ++rounds;
+      }
+      // The server dies, and another one reads what is kept.
+      if (!random.chance(1, 10)) continue;
+      const Lsn from = server.effects.complete_from();
+      const std::size_t first = from.value == 0 ? 0 : from.value - 1;
+      Effects read = Server::read(server.log, first, server.log.size());
+      ASSERT_NO_FATAL_FAILURE(expect_same(server.effects, read)) << "reproduce: seed " << seed;
+      server.effects = std::move(read);
+    }
+    EXPECT_GT(rounds, 3U);
+  }
+}
+
+TEST(Effects, OfACallThatIsRefusedNothingIsLeftButItsMark) {
+  Server server;
+  const RpcHandler too_much = [](const RpcCall&, RpcTransaction& data,
+                                 std::span<std::byte>) -> Result<std::size_t> {
+    const std::vector<std::byte> bytes(3000, std::byte{1});
+    (void)data.write(0, bytes);
+    EXPECT_EQ(data.load<std::uint8_t>(0).value(), 1);  // it sees its own writes
+    (void)data.write(kPageBytes, bytes);               // and this is too much, which it ignores
+    return std::size_t{0};
+  };
+  RpcCall call;
+  call.client = "one";
+  call.client_id = 1;
+  call.sequence = 1;
+  EXPECT_EQ(server.effects.execute(call, &too_much), ErrorCode::NoSpace);
+  call.sequence = 2;
+  EXPECT_EQ(server.effects.execute(call, nullptr), ErrorCode::Unsupported);
+  server.log.push_back(server.effects.take_record());
+  const Effects read = Server::read(server.log, 0, server.log.size());
+  expect_same(server.effects, read);
+  EXPECT_TRUE(std::all_of(read.bytes().begin(), read.bytes().end(),
+                          [](std::byte each) { return each == std::byte{0}; }));
+  EXPECT_EQ(read.places().at("one").applied, 2U);
+}
+
+TEST(Effects, WhatMakesNoSenseIsRefused) {
+  const auto first = Effects::first_record(small_sizes());
+  const auto refused = [&](std::vector<std::byte> record) {
+    Effects effects;
+    if (!effects.apply(first, Lsn{1}).ok()) return false;
+    return effects.apply(record, Lsn{2}).code() == ErrorCode::Corrupt;
+  };
+  const std::vector<std::byte> bytes(10);
+  std::vector<std::byte> record;
+  Item outside;
+  outside.number = kData - 9;
+  outside.bytes = bytes;
+  append_item(record, outside);
+  EXPECT_TRUE(refused(record));
+  // Every cut and every length of one that was right.
+  record.clear();
+  outside.number = 0;
+  append_item(record, outside);
+  for (std::size_t length = 1; length < record.size(); ++length) {
+    EXPECT_TRUE(refused({record.begin(), record.begin() + static_cast<std::ptrdiff_t>(length)}));
+  }
+  store(record.data() + 32, UINT64_MAX);
+  EXPECT_TRUE(refused(record));
+  Effects none;
+  EXPECT_EQ(none.apply(record, Lsn{1}).code(), ErrorCode::Corrupt);
+}
+
+TEST(Calls, AreReadAsTheyWereWritten) {
+  CallRecord call;
+  call.operation = 3;
+  call.client_id = 4;
+  call.sequence = 5;
+  call.order_key = 6;
+  auto record = encode_call_head(call);
+  record.push_back(std::byte{7});
+  const auto read = decode_call(record);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->operation, 3U);
+  EXPECT_EQ(read->client_id, 4U);
+  EXPECT_EQ(read->sequence, 5U);
+  EXPECT_EQ(read->order_key, 6U);
+  EXPECT_EQ(read->payload.size(), 1U);
+  record.resize(kCallHeadBytes - 1);
+  EXPECT_EQ(decode_call(record).code(), ErrorCode::Corrupt);
+}
+
+}  // namespace
+}  // namespace perdure::replicated_rpc
