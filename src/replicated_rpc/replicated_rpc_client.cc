@@ -243,8 +243,9 @@ Result<void> ReplicatedRpcClient::State::read_effects() {
   if (!effects_) {
     if (now < read_again_) return {};
     read_again_ = now + kEffectsAgainAfter;
-    auto opened = LogReader::open(replicated_rpc::reader_options(
-        options_.group, replicated_rpc::effects_pool(options_.group.service)));
+    LogReaderOptions committed = replicated_rpc::reader_options(
+        options_.group, replicated_rpc::effects_pool(options_.group.service));
+    auto opened = LogReader::open(std::move(committed));
     if (!opened.ok()) {
       unread_ = opened.error();
       return {};

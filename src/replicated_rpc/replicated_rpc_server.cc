@@ -133,6 +133,7 @@ class ReplicatedRpcServer::State {
   std::vector<std::byte> pending_ PERDURE_GUARDED_BY(mutex_);  // a transaction to be appended
   std::optional<Ticket> last_ PERDURE_GUARDED_BY(mutex_);      // of what was appended
   std::optional<Ticket> round_end_ PERDURE_GUARDED_BY(mutex_);
+  std::string served_ PERDURE_GUARDED_BY(mutex_);  // the client of which a call was executed last
   std::size_t next_peer_ PERDURE_GUARDED_BY(mutex_) = 0;
   Nanoseconds look_again_ PERDURE_GUARDED_BY(mutex_){0};
   ReplicatedRpcServerStatus counted_ PERDURE_GUARDED_BY(mutex_);
@@ -203,8 +204,11 @@ Result<bool> ReplicatedRpcServer::State::turn() {
     PERDURE_TRY_VOID(append_transaction());
   }
   look_for_clients();
-  for (auto& [name, calls] : calls_) {
-    if (!effects_.full()) execute_calls(name, calls);
+  // Behind the client that was the last one: who fills each transaction does not get all of them.
+  auto next = calls_.upper_bound(served_);
+  for (std::size_t count = 0; count < calls_.size() && !effects_.full(); ++count, ++next) {
+    if (next == calls_.end()) next = calls_.begin();
+    if (execute_calls(next->first, next->second)) served_ = next->first;
   }
   const bool worked = !effects_.empty();
   pending_ = effects_.take_record();
@@ -270,8 +274,9 @@ bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& c
   if (!calls.reader) {
     if (now < calls.read_again) return false;
     calls.read_again = now + kCallsAgainAfter;
-    auto opened = LogReader::open(replicated_rpc::reader_options(
-        options_.group, replicated_rpc::calls_pool(options_.group.service, name)));
+    LogReaderOptions committed = replicated_rpc::reader_options(
+        options_.group, replicated_rpc::calls_pool(options_.group.service, name));
+    auto opened = LogReader::open(std::move(committed));
     if (!opened.ok()) return false;
     calls.reader.emplace(std::move(*opened));
   }

@@ -119,6 +119,7 @@ in_cpp=$(nm -uC "$box/all_names.o" | sed -n 's/^ *U \(perdure::\)/\1/p' | sort -
 # Members that a class declares and keeps to itself.
 private='::(readable|usable|why_not)\('
 classes='Log|LogReader|LogWriter|Region|Mirror|MirrorMemory|RpcClient|RpcServer|KvClient'
+classes+='|ReplicatedRpcServer|ReplicatedRpcClient'
 private+="|::($classes)\\(std::unique_ptr"
 got=$(exported -C | grep -v '^perdure_' | grep -vE "$private") || true
 [[ $got == "$in_cpp" ]] ||

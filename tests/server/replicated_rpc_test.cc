@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -407,6 +408,38 @@ TEST_F(ReplicatedRpc, WhatAClientThatWasKilledHasCalledIsExecuted) {
   ASSERT_EQ(durable.size(), 1U);
   ReplicatedRpcServer server = serve();
   judge(server, durable);
+}
+
+/// The disk of a peer is gone, and an empty one is in its place; then another machine goes.
+TEST_F(ReplicatedRpc, APeerThatHasLostItsPoolsGetsThemAgain) {
+  std::map<std::uint64_t, std::uint64_t> durable;
+  {
+    ReplicatedRpcClient away = client("teller-2");
+    expect(away, begin(away), RpcLevel::Durable);
+    durable[away.status().client_id] = 1;
+  }
+  std::optional<ReplicatedRpcServer> server(serve());
+  ReplicatedRpcClient teller = client("teller-1");
+  expect(teller, begin(teller), RpcLevel::Applied);
+  peers_[0]->kill();
+  for (const std::string& name : peers_[0]->pools().names()) {
+    std::filesystem::remove(peers_[0]->pools().file(name));
+  }
+  peers_[0]->start();
+  expect(teller, begin(teller), RpcLevel::Applied);
+  const std::string& lost = peers_[0]->address();
+  const auto effects = server->replace_peer(lost, lost);
+  ASSERT_TRUE(effects.ok()) << effects.error().message;
+  const auto calls = teller.replace_peer(lost, lost);
+  ASSERT_TRUE(calls.ok()) << calls.error().message;
+  for (int call = 0; call < 3; ++call) expect(teller, begin(teller), RpcLevel::Durable);
+  durable[teller.status().client_id] = 5;
+  // One of the others: what there is is on the one that was empty, and the last.
+  server.reset();
+  peers_[1]->kill();
+  server.emplace(serve());
+  judge(*server, durable);
+  expect(teller, begin(teller), RpcLevel::Applied);
 }
 
 /// The same bank with processes that are killed, and a peer in reserve.

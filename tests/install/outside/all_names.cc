@@ -8,6 +8,7 @@
 #include <perdure/pool.h>
 #include <perdure/profile.h>
 #include <perdure/region.h>
+#include <perdure/replicated_rpc.h>
 #include <perdure/rpc.h>
 
 #include <cstddef>
@@ -191,6 +192,20 @@ void name_rpc() {
   name<std::string_view (*)(RpcLevel)>(&to_string);
 }
 
+void name_replicated_rpc() {
+  name(&ReplicatedRpcServer::open);
+  name(&ReplicatedRpcServer::read);
+  name(&ReplicatedRpcServer::replace_peer);
+  name(&ReplicatedRpcServer::status);
+  name(&ReplicatedRpcClient::open);
+  name(&ReplicatedRpcClient::call);
+  name(&ReplicatedRpcClient::wait);
+  name(&ReplicatedRpcClient::reply);
+  name(&ReplicatedRpcClient::replace_peer);
+  name(&ReplicatedRpcClient::handle_of);
+  name(&ReplicatedRpcClient::status);
+}
+
 void name_kv() {
   name(&KvServer::open);
   name(&KvClient::open);
@@ -218,6 +233,7 @@ int main() {
   name_region();
   name_mirror();
   name_rpc();
+  name_replicated_rpc();
   name_kv();
   name_life<Log>();
   name_life<LogReader>();
@@ -227,6 +243,8 @@ int main() {
   name_life<Mirror>();
   name_life<RpcServer>();
   name_life<RpcClient>();
+  name_life<ReplicatedRpcServer>();
+  name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 147 ? "all" : "not all") << '\n';
+  std::cout << (named == 158 ? "all" : "not all") << '\n';
 }
