@@ -91,7 +91,8 @@ struct ReplicatedRpcServerStatus {
 };
 
 /// Executes the calls of a service: one at a time. Whoever opens the service next goes on.
-/// Threads: any. Handlers run in a thread of its own, one at a time, and must not call the server.
+/// Threads: any; a call of it waits for the handler that runs. Handlers run in a thread of its own,
+/// one at a time, and must not call the server.
 /// Processes: a child made by fork() must not use it.
 class ReplicatedRpcServer {
  public:
@@ -104,7 +105,8 @@ class ReplicatedRpcServer {
 
   ReplicatedRpcServer(ReplicatedRpcServer&&) noexcept;
   ReplicatedRpcServer& operator=(ReplicatedRpcServer&&) noexcept;
-  /// Ends the session. What is durable and not executed the next server executes.
+  /// Waits for the handler that runs, and ends the session. What is durable and not executed the
+  /// next server executes.
   ~ReplicatedRpcServer();
 
   /// Bytes of the handlers, of whole calls, all of them committed.
@@ -167,8 +169,9 @@ class ReplicatedRpcClient {
                          std::uint64_t order_key = 0);
 
   /// Durable: on the quorum. Applied: its effects and its reply are on the quorum.
-  /// Errors: TimedOut (wait again), OutcomeUnknown and others of Log::wait (Durable only),
-  /// Corrupt, InvalidArgument (not a call of this client), and those of LogReader::next.
+  /// Errors: TimedOut (wait again; of Applied also while no server executes, or no peer can be
+  /// read), OutcomeUnknown (of Durable: Log::wait), Corrupt (its pools are older than what was
+  /// executed), InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Waits until it is applied and returns its reply. `dropped` and `cancelled` are never set.
