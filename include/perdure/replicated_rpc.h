@@ -114,9 +114,11 @@ class ReplicatedRpcServer {
   Result<void> read(std::uint64_t at, std::span<std::byte> into,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
-  /// One peer for another, for the effects and for the calls of clients that are away. Clients that
-  /// are there do it by their own call. Errors: InvalidArgument (`which` is none of the peers),
-  /// those of Log::replace_replica and create_pool; of what was replaced already it is no error.
+  /// One peer for another, for the effects, and for the calls of clients that are away, now or as
+  /// soon as they are; as long as this server executes. Clients that are there do it by their own
+  /// call. A peer that has lost its pools is replaced by itself. Harmless when repeated.
+  /// Errors: InvalidArgument (neither is one of the peers), those of Log::replace_replica and
+  /// create_pool: of the effects, or of the calls of a client: do it again.
   Result<void> replace_peer(const std::string& which, const std::string& peer);
 
   ReplicatedRpcServerStatus status() const;

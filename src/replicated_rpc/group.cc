@@ -127,14 +127,14 @@ Result<void> make_like(const ReplicatedRpcGroup& group, const std::string& pool,
   return error;
 }
 
-std::vector<std::string> with_replaced(std::vector<std::string> peers, const std::string& which,
-                                       const std::string& peer) {
-  std::replace(peers.begin(), peers.end(), which, peer);
-  return peers;
-}
-
 Result<void> replace_in(const ReplicatedRpcGroup& group, Log& log, const std::string& pool,
                         const std::string& which, const std::string& peer) {
+  for (const ReplicaStatus& replica : log.status().replicas) {
+    // One that is named and has no pool yet is listed, too. At its own address it is another pool
+    // that is wanted, unless this one is there.
+    const bool known = which != peer && !replica.pool_uuid.empty();
+    if (replica.peer == peer && (replica.up || known)) return {};
+  }
   PERDURE_TRY_VOID(make_like(group, pool, peer));
   return log.replace_replica(which, peer);
 }

@@ -47,10 +47,8 @@ Result<void> read_all(const ReplicatedRpcGroup& group, Log& log, const std::stri
 /// Errors: NotFound (no other has one), those of create_pool.
 Result<void> make_like(const ReplicatedRpcGroup& group, const std::string& pool,
                        const std::string& peer);
-/// The peers with `peer` in the place of `which`.
-std::vector<std::string> with_replaced(std::vector<std::string> peers, const std::string& which,
-                                       const std::string& peer);
-/// Replaces a replica of a log that is open. Errors: those of make_like and Log::replace_replica.
+/// Replaces a replica of a log that is open, unless that was done already.
+/// Errors: those of make_like and Log::replace_replica.
 Result<void> replace_in(const ReplicatedRpcGroup& group, Log& log, const std::string& pool,
                         const std::string& which, const std::string& peer);
 

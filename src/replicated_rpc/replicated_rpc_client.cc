@@ -309,15 +309,16 @@ Result<void> ReplicatedRpcClient::State::replace_peer(const std::string& which,
                                                       const std::string& peer) {
   MutexLock lock(mutex_);
   auto& peers = options_.group.peers;
-  if (std::find(peers.begin(), peers.end(), which) == peers.end()) {
-    const bool there = std::find(peers.begin(), peers.end(), peer) != peers.end();
-    if (there) return {};
+  const auto is_peer = [&](const std::string& name) {
+    return std::find(peers.begin(), peers.end(), name) != peers.end();
+  };
+  if (!is_peer(which) && !is_peer(peer)) {
     return Error{ErrorCode::InvalidArgument, which + " is none of the service's peers"};
   }
   PERDURE_TRY_VOID(replicated_rpc::replace_in(
       options_.group, *log_, replicated_rpc::calls_pool(options_.group.service, options_.name),
       which, peer));
-  peers = replicated_rpc::with_replaced(peers, which, peer);
+  std::replace(peers.begin(), peers.end(), which, peer);
   effects_.reset();
   return {};
 }

@@ -111,8 +111,7 @@ class ReplicatedRpcServer::State {
   void run();
   Result<bool> turn() PERDURE_REQUIRES(mutex_);
   void look_for_clients() PERDURE_REQUIRES(mutex_);
-  void resolve(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
-  Result<Log> open_calls(const std::string& pool) PERDURE_REQUIRES(mutex_);
+  Result<void> resolve(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
   bool execute_calls(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
   Result<void> take(const std::string& name, const Record& record) PERDURE_REQUIRES(mutex_);
   Result<void> append_transaction() PERDURE_REQUIRES(mutex_);
@@ -238,33 +237,30 @@ void ReplicatedRpcServer::State::look_for_clients() {
     if (calls_.size() >= effects_.sizes()->clients_max && calls_.count(*name) == 0) continue;
     Calls& calls = calls_[*name];
     const bool known = pool.epoch <= calls.resolved;
-    if (!pool.writer_present && !known && now >= calls.resolve_again) resolve(*name, calls);
+    if (!pool.writer_present && !known && now >= calls.resolve_again) {
+      (void)resolve(*name, calls);  // else it is tried again
+    }
   }
 }
 
 /// Its client is away. What it has left at the end of its log may be committed, and no reader know
 /// it: whoever opens the log decides that, for readers too. A client that is there is left alone.
-void ReplicatedRpcServer::State::resolve(const std::string& name, Calls& calls) {
+Result<void> ReplicatedRpcServer::State::resolve(const std::string& name, Calls& calls) {
   calls.resolve_again = Clock::monotonic().now() + kCallsAgainAfter;
-  auto log = open_calls(replicated_rpc::calls_pool(options_.group.service, name));
-  if (!log.ok()) return;
-  const Epoch epoch = log->status().epoch;
-  if (log->close().ok()) calls.resolved = epoch;
-}
-
-Result<Log> ReplicatedRpcServer::State::open_calls(const std::string& pool) {
+  const std::string pool = replicated_rpc::calls_pool(options_.group.service, name);
   LogOptions options = replicated_rpc::log_options(options_.group, pool);
   options.writer_name = "the server of calls, for a client that is away";
-  auto log = Log::open(options);
+  PERDURE_TRY(log, Log::open(std::move(options)));
+  const Epoch epoch = log.status().epoch;
   for (const auto& [which, peer] : replaced_) {
-    if (log.ok() || log.code() != ErrorCode::InvalidArgument) break;
-    options.peers = replicated_rpc::with_replaced(options_.group.peers, peer, which);
-    log = Log::open(options);
-    if (!log.ok()) continue;
-    const auto replaced = replicated_rpc::replace_in(options_.group, *log, pool, which, peer);
-    if (!replaced.ok()) return replaced.error();
+    PERDURE_TRY_VOID(replicated_rpc::replace_in(options_.group, log, pool, which, peer));
   }
-  return log;
+  // Not what close() says: with a peer that is lost it never has told everybody.
+  PERDURE_TRY_VOID(replicated_rpc::read_all(options_.group, log, pool,
+                                            [](const Record&) { return Result<void>{}; }));
+  calls.resolved = epoch;
+  (void)log.close();
+  return {};
 }
 
 /// Whether there was anything. What is wrong with the log of one client is nobody else's business.
@@ -405,19 +401,22 @@ Result<void> ReplicatedRpcServer::State::replace_peer(const std::string& which,
   const auto is_peer = [&](const std::string& name) PERDURE_REQUIRES(mutex_) {
     return std::find(group.peers.begin(), group.peers.end(), name) != group.peers.end();
   };
-  if (is_peer(which)) {
-    PERDURE_TRY_VOID(replicated_rpc::replace_in(
-        group, *log_, replicated_rpc::effects_pool(group.service), which, peer));
-    group.peers = replicated_rpc::with_replaced(group.peers, which, peer);
-  } else if (!is_peer(peer)) {
+  if (!is_peer(which) && !is_peer(peer)) {
     return Error{ErrorCode::InvalidArgument, which + " is none of the service's peers"};
   }
+  PERDURE_TRY_VOID(replicated_rpc::replace_in(
+      group, *log_, replicated_rpc::effects_pool(group.service), which, peer));
+  std::replace(group.peers.begin(), group.peers.end(), which, peer);
   replaced_.emplace_back(which, peer);
+  std::optional<Error> failed;
   for (auto& [name, calls] : calls_) {
     calls.reader.reset();  // over the peers that there are now
     calls.read_again = Nanoseconds{0};
-    resolve(name, calls);
+    calls.resolved = Epoch{};  // Busy: it is done when its client has gone
+    const auto resolved = resolve(name, calls);
+    if (!resolved.ok() && resolved.code() != ErrorCode::Busy) failed = resolved.error();
   }
+  if (failed) return *failed;
   return {};
 }
 

@@ -440,6 +440,8 @@ TEST_F(ReplicatedRpc, APeerThatHasLostItsPoolsGetsThemAgain) {
   server.emplace(serve());
   judge(*server, durable);
   expect(teller, begin(teller), RpcLevel::Applied);
+  ReplicatedRpcClient back = client("teller-2");
+  expect(back, begin(back), RpcLevel::Applied);
 }
 
 /// The same bank with processes that are killed, and a peer in reserve.
@@ -576,6 +578,15 @@ TEST_F(ReplicatedRpcKills, NoDurableCallIsLostAndNoneIsExecutedTwice) {
     test::pause_for(std::chrono::milliseconds(200));
     const auto replaced = server.replace_peer(peers_[0]->address(), peers_[3]->address());
     ASSERT_TRUE(replaced.ok()) << replaced.error().message;
+    for (std::size_t teller = 0; teller < kTellers; ++teller) {
+      const std::string pool = fmt::format("bank.calls.teller-{}", teller);
+      // That of a client of which a peer has a session still, a little later.
+      for (const Deadline deadline = Deadline::after(kBankPatience);;) {
+        if (describe_pool(peers_[3]->address(), pool).ok()) break;
+        ASSERT_FALSE(deadline.passed()) << pool;
+        test::pause_for(std::chrono::milliseconds(20));
+      }
+    }
     group_.peers[0] = peers_[3]->address();
     up_[0] = 3;
   }
