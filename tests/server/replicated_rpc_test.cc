@@ -394,10 +394,10 @@ TEST_F(ReplicatedRpc, WhatAClientThatWasKilledHasCalledIsExecuted) {
   for (std::uint64_t life = 1; life <= 3; ++life) {
     auto child = test::ChildProcess::fork([&] {
       ReplicatedRpcClient teller = client("teller-1");
+      std::ofstream(said) << teller.status().client_id;
       const RpcHandle handle = begin(teller);
       if (!teller.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
-      std::ofstream(said) << handle.client_id;
-      ::raise(SIGKILL);
+      ::raise(SIGKILL);  // at once: there is no pause in which readers would be told
       return 1;
     });
     ASSERT_TRUE(child.ok());
