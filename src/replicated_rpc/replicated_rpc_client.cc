@@ -309,7 +309,7 @@ Result<void> ReplicatedRpcClient::State::replace_peer(const std::string& which,
                                                       const std::string& peer) {
   MutexLock lock(mutex_);
   auto& peers = options_.group.peers;
-  const auto is_peer = [&](const std::string& name) {
+  const auto is_peer = [&](const std::string& name) PERDURE_REQUIRES(mutex_) {
     return std::find(peers.begin(), peers.end(), name) != peers.end();
   };
   if (!is_peer(which) && !is_peer(peer)) {
