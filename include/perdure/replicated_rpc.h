@@ -1,12 +1,17 @@
 // Durable RPC on k of n servers: calls that outlive the loss of machines.
 //
-//   perdure::ReplicatedRpcServerOptions server;            perdure::ReplicatedRpcClientOptions
-//   client; server.group.peers = {"10.0.0.1:7470", ...};           client.group = server.group;
-//   server.group.service = "bank";                         client.name = "teller-1";
-//   server.handlers[kPay] = ...;  // as RpcServer has it   auto bank =
-//   ReplicatedRpcClient::open(client); auto serving = ReplicatedRpcServer::open(server);      auto
-//   paid = bank->call(kPay, payload);
-//                                                          bank->wait(*paid, RpcLevel::Durable);
+//   perdure::ReplicatedRpcServerOptions server;
+//   server.group.peers = {"10.0.0.1:7470", "10.0.0.2:7470", "10.0.0.3:7470"};
+//   server.group.service = "bank";
+//   server.handlers[kPay] = pay;  // as RpcServer has it
+//   auto serving = perdure::ReplicatedRpcServer::open(server);
+//
+//   perdure::ReplicatedRpcClientOptions client;
+//   client.group = server.group;
+//   client.name = "teller-1";
+//   auto bank = perdure::ReplicatedRpcClient::open(client);
+//   auto paid = bank->call(kPay, payload);
+//   bank->wait(*paid, perdure::RpcLevel::Durable);
 //
 // The peers are `perdured` daemons. They hold calls and effects, each in replicated logs of n
 // replicas of which k are the quorum; one process at a time executes, on any machine. With
