@@ -15,16 +15,23 @@ constexpr std::uint64_t kHeldBytesMax = 128 * 1024 * 1024;
 // What is durable may take a moment until it is read.
 constexpr Nanoseconds kVisibleWithin = std::chrono::milliseconds(100);
 
-Error busy(const std::string& name) {
-  return Error{ErrorCode::Busy, fmt::format("{} is being created or brought to equal, or is no "
-                                            "replica any more; read another one, or later",
+/// Why a replica can not be read that says so itself.
+Error marked(const std::string& name, const Marks& marks) {
+  if (marks.removed) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} was removed from the log; read one of its replicas", name)};
+  }
+  return Error{ErrorCode::Busy, fmt::format("{} is being created or brought to equal; read another "
+                                            "one, or later",
                                             name)};
 }
 
 /// What a replica says of itself, as long as it may be read.
 Result<LogStart> readable_start(ByteSource& bytes, const std::string& name) {
   PERDURE_TRY(start, read_start(bytes));
-  if (!start.anchor || start.state().marks.any()) return busy(name);
+  const Marks creating{.creating = true};
+  if (!start.anchor) return marked(name, creating);
+  if (start.state().marks.any()) return marked(name, start.state().marks);
   return start;
 }
 
@@ -47,7 +54,7 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
     return Error{ErrorCode::NotFound,
                  fmt::format("{} holds no log yet; the first append creates it", options.name)};
   }
-  if (start.state().marks.any()) return busy(options.name);
+  if (start.state().marks.any()) return marked(options.name, start.state().marks);
   if (start.state().head.index > options.from_index && options.from_index != 0) {
     return Error{ErrorCode::NotFound,
                  fmt::format("record {} was trimmed; the log now begins with record {}",

@@ -248,6 +248,22 @@ TEST_F(LogReaderFailover, WhatWasTrimmedIsReadFromAReplicaThatStillHasItOrSaidTo
   EXPECT_EQ(LogReader::open(reading).code(), ErrorCode::NotFound);
 }
 
+TEST_F(LogReaderFailover, ARemovedReplicaIsNotWaitedForWhereTheOthersHaveTrimmed) {
+  Log log = open();
+  append(log, 10);
+  LogReader reader = reader_of({2, 0, 1});
+  std::uint64_t read = 0;
+  read_to(reader, read, 5, &log);
+  ASSERT_TRUE(log.remove_replica(peers_[2].address()).ok());
+  const Lsn last = append(log, 150);  // more than a reader has taken in beforehand
+  ASSERT_TRUE(log.trim(last).ok());
+  EXPECT_EQ(read_on(reader, read, Deadline::after(kReaderPatience)), ErrorCode::NotFound);
+  LogReaderOptions reading;
+  reading.peers = {peers_[2].address()};
+  reading.pool = "log";
+  EXPECT_EQ(LogReader::open(reading).code(), ErrorCode::InvalidArgument);
+}
+
 TEST_F(LogReaderFailover, WhatIsHeldBackOnOneReplicaIsWaitedForThoughAnotherHasTrimmedIt) {
   Log log = open();
   append(log, 10);
