@@ -59,6 +59,7 @@ bool passes(ErrorCode code) {
     case ErrorCode::LogFull:
     case ErrorCode::QueueFull:
     case ErrorCode::Disconnected:
+    case ErrorCode::OutcomeUnknown:  // of a trim, which is done again
     case ErrorCode::Busy: return true;
     default: return false;
   }
@@ -199,7 +200,9 @@ void ReplicatedRpcServer::State::run() {
 Result<bool> ReplicatedRpcServer::State::turn() {
   if (!pending_.empty()) {
     // It could not be appended: peers that are back are brought back, and a newer server noticed.
+    // And where the log was full, a round may have been committed since.
     PERDURE_TRY_VOID(log_->poll(kLostWithin));
+    PERDURE_TRY_VOID(trim());
     PERDURE_TRY_VOID(append_transaction());
   }
   look_for_clients();

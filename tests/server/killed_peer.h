@@ -23,6 +23,7 @@ class KilledPeer {
 
   /// It does nothing any more, and nobody has noticed.
   void stop() { daemon_->send(SIGSTOP); }
+  void go_on() { daemon_->send(SIGCONT); }
   /// As kill -9 or a crash of the program does it: nothing is said to anybody.
   void kill() {
     daemon_->send(SIGKILL);

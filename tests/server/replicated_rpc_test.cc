@@ -333,6 +333,45 @@ TEST_F(ReplicatedRpc, TheEffectsAreCopiedSoThatTheLogDoesNotGrow) {
   EXPECT_FALSE(reply->refused);
 }
 
+/// Nothing is committed for a while, and a copy that went round can not free its place meanwhile.
+TEST_F(ReplicatedRpc, AFullLogOfEffectsGoesOnWhenItsPeersDo) {
+  group_.peer_timeout = std::chrono::milliseconds(20000);
+  std::atomic<int> state{0};
+  ReplicatedRpcServerOptions gated = server_options();
+  gated.handlers[kStuff] = [&, stuff = gated.handlers[kStuff]](const RpcCall& call,
+                                                               RpcTransaction& data,
+                                                               std::span<std::byte> reply) {
+    if (state == 0) state = 1;
+    while (state == 1) test::pause_for(std::chrono::milliseconds(1));
+    return stuff(call, data, reply);
+  };
+  ReplicatedRpcServer server = serve(gated);
+  ReplicatedRpcClient teller = client("teller-1");
+  RpcHandle last;
+  for (int count = 0; count < 300; ++count) {
+    const auto handle = teller.call(kStuff, {});
+    ASSERT_TRUE(handle.ok()) << handle.error().message;
+    last = *handle;
+  }
+  expect(teller, last, RpcLevel::Durable);
+  while (state == 0) test::pause_for(std::chrono::milliseconds(1));
+  peers_[1]->stop();
+  peers_[2]->stop();
+  state = 2;
+  std::optional<Error> waiting;
+  for (const Deadline deadline = Deadline::after(std::chrono::seconds(8));
+       !waiting && !deadline.passed();) {
+    test::pause_for(std::chrono::milliseconds(20));
+    waiting = server.status().waiting;
+  }
+  peers_[1]->go_on();
+  peers_[2]->go_on();
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->code, ErrorCode::LogFull);
+  const auto applied = teller.wait(last, RpcLevel::Applied, std::chrono::seconds(20));
+  EXPECT_TRUE(applied.ok()) << applied.error().message;
+}
+
 /// With two peers that stand still, something is on one server only.
 TEST_F(ReplicatedRpc, AppliedIsSaidOfWhatIsOnAQuorum) {
   std::atomic<int> state{0};
