@@ -177,8 +177,9 @@ class ReplicatedRpcClient {
 
   /// Durable: on the quorum. Applied: its effects and its reply are on the quorum.
   /// Errors: TimedOut (wait again; of Applied also while no server executes, or no peer can be
-  /// read), OutcomeUnknown (of Durable: Log::wait), Corrupt (its pools are older than what was
-  /// executed), InvalidArgument (not a call of this client).
+  /// read), OutcomeUnknown (of Durable: Log::wait), Fenced (of Applied: a newer process of the name
+  /// calls; that one knows whether this call is in the log), Corrupt (its pools are older than what
+  /// was executed), InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Waits until it is applied and returns its reply. `dropped` and `cancelled` are never set.

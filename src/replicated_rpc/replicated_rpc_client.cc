@@ -94,6 +94,7 @@ class ReplicatedRpcClient::State {
   std::optional<LogReader> effects_ PERDURE_GUARDED_BY(mutex_);
   Nanoseconds read_again_ PERDURE_GUARDED_BY(mutex_){0};    // effects, not before
   std::optional<Error> unread_ PERDURE_GUARDED_BY(mutex_);  // why they could not be
+  std::optional<Error> over_ PERDURE_GUARDED_BY(mutex_);    // why they are not its own any more
   std::uint64_t client_id_ PERDURE_GUARDED_BY(mutex_) = 0;  // 0: its log has no record yet
   std::uint64_t earlier_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::uint64_t begun_ PERDURE_GUARDED_BY(mutex_) = 0;
@@ -224,8 +225,9 @@ Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
   for (const Deadline deadline = Deadline::after(timeout);;) {
     if (handle.sequence <= applied_) break;
     (void)log_->poll(std::chrono::milliseconds(1));
-    PERDURE_TRY_VOID(read_effects());
+    const auto read = read_effects();
     if (handle.sequence <= applied_) break;
+    PERDURE_TRY_VOID(read);
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut,
                    fmt::format("call {} is not applied yet{}", handle.sequence,
@@ -239,6 +241,7 @@ Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
 
 /// All that there are. What could not be read is read later: the peers that have it may be back.
 Result<void> ReplicatedRpcClient::State::read_effects() {
+  if (over_) return *over_;
   const Nanoseconds now = Clock::monotonic().now();
   if (!effects_) {
     if (now < read_again_) return {};
@@ -261,8 +264,11 @@ Result<void> ReplicatedRpcClient::State::read_effects() {
     }
     unread_.reset();
     if (!*record) return {};
-    PERDURE_TRY_VOID(replicated_rpc::for_each_item(
-        (*record)->bytes, [&](const Item& item) PERDURE_REQUIRES(mutex_) { return take(item); }));
+    const auto taken = replicated_rpc::for_each_item(
+        (*record)->bytes, [&](const Item& item) PERDURE_REQUIRES(mutex_) { return take(item); });
+    if (taken.ok()) continue;
+    over_ = taken.error();
+    return taken;
   }
 }
 
@@ -270,11 +276,19 @@ Result<void> ReplicatedRpcClient::State::take(const Item& item) {
   const bool marks = item.type == ItemType::Applied || item.type == ItemType::Place;
   const bool replies = item.type == ItemType::Applied || item.type == ItemType::Kept;
   if (item.number != client_id_ || item.name != options_.name || !(marks || replies)) return {};
-  if (item.sequence > begun_) {
+  // A newer process counts on from what is in the log: its calls may have the numbers of those that
+  // this one has begun, and that nobody has.
+  const Epoch own = log_->status().epoch;
+  if (marks && item.generation > own.value) {
+    return Error{ErrorCode::Fenced, fmt::format("a newer process of client '{}' calls, of epoch {}",
+                                                options_.name, item.generation)};
+  }
+  const bool older = marks && item.generation < own.value && item.sequence > earlier_;
+  if (item.sequence > begun_ || older) {
     return Error{ErrorCode::Corrupt,
                  fmt::format("call {} of client '{}' was executed, and its log ends with {}: its "
                              "pools are older copies",
-                             item.sequence, options_.name, begun_)};
+                             item.sequence, options_.name, older ? earlier_ : begun_)};
   }
   if (marks) applied_ = std::max(applied_, item.sequence);
   if (!replies) return {};

@@ -426,6 +426,32 @@ TEST_F(ReplicatedRpc, ACallThatIsOnOneServerOnlyIsNotExecuted) {
   judge(server, {{teller->status().client_id, 2}});
 }
 
+/// The newer one's calls have the numbers of those that the older one has begun in vain.
+TEST_F(ReplicatedRpc, ACallOfANewerProcessIsNotTakenForOnesOwn) {
+  ReplicatedRpcServer server = serve();
+  ReplicatedRpcClient older = client("teller-1");
+  expect(older, begin(older), RpcLevel::Applied);
+  peers_[1]->stop();
+  peers_[2]->stop();
+  const auto lost = older.call(kRefuse, {});
+  ASSERT_TRUE(lost.ok());
+  EXPECT_FALSE(older.wait(*lost, RpcLevel::Durable, std::chrono::seconds(3)).ok());
+  peers_[0]->kill();
+  for (const std::size_t index : {1, 2}) {
+    peers_[index]->kill();
+    peers_[index]->start();
+  }
+  ReplicatedRpcClient newer = client("teller-1");
+  const RpcHandle second = begin(newer);
+  ASSERT_EQ(second.sequence, lost->sequence);
+  expect(newer, second, RpcLevel::Applied);
+  const auto applied = older.wait(*lost, RpcLevel::Applied, kBankPatience);
+  ASSERT_FALSE(applied.ok());
+  EXPECT_EQ(applied.code(), ErrorCode::Fenced);
+  EXPECT_FALSE(older.wait(*lost, RpcLevel::Durable, std::chrono::seconds(1)).ok());
+  expect(older, older.handle_of(1), RpcLevel::Applied);  // what was its own is
+}
+
 /// Nobody says to readers that its last call is committed, but who opens its log.
 TEST_F(ReplicatedRpc, WhatAClientThatWasKilledHasCalledIsExecuted) {
   const std::string said = directory_.file("said");
