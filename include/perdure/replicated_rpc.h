@@ -122,8 +122,8 @@ class ReplicatedRpcServer {
   /// One peer for another, for the effects, and for the calls of clients that are away, now or as
   /// soon as they are; as long as this server executes. Clients that are there do it by their own
   /// call. A peer that has lost its pools is replaced by itself. Harmless when repeated.
-  /// Errors: InvalidArgument (neither is one of the peers), those of Log::replace_replica and
-  /// create_pool: of the effects, or of the calls of a client: do it again.
+  /// Errors: InvalidArgument (neither is one of the peers), AlreadyExists (both are), and those of
+  /// Log::replace_replica and create_pool: of the effects, or of a client's calls: do it again.
   Result<void> replace_peer(const std::string& which, const std::string& peer);
 
   ReplicatedRpcServerStatus status() const;

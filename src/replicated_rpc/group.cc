@@ -111,6 +111,18 @@ Result<void> read_all(const ReplicatedRpcGroup& group, Log& log, const std::stri
   return {};
 }
 
+Result<void> check_replacement(const ReplicatedRpcGroup& group, const std::string& which,
+                               const std::string& peer) {
+  const auto is_peer = [&](const std::string& name) {
+    return std::find(group.peers.begin(), group.peers.end(), name) != group.peers.end();
+  };
+  if (!is_peer(which) && !is_peer(peer)) {
+    return Error{ErrorCode::InvalidArgument, which + " is none of the service's peers"};
+  }
+  if (which == peer || !is_peer(which) || !is_peer(peer)) return {};
+  return Error{ErrorCode::AlreadyExists, peer + " is one of the service's peers, as " + which};
+}
+
 Result<void> make_like(const ReplicatedRpcGroup& group, const std::string& pool,
                        const std::string& peer) {
   Error error{ErrorCode::NotFound, "no other peer has pool '" + pool + "'"};

@@ -43,6 +43,10 @@ Result<Log> open_or_create(const ReplicatedRpcGroup& group, LogOptions options,
 Result<void> read_all(const ReplicatedRpcGroup& group, Log& log, const std::string& pool,
                       const std::function<Result<void>(const Record&)>& visit);
 
+/// Whether one may come for the other, or has already.
+/// Errors: InvalidArgument (neither is one of the peers), AlreadyExists (both are).
+Result<void> check_replacement(const ReplicatedRpcGroup& group, const std::string& which,
+                               const std::string& peer);
 /// A pool on `peer` as those on the others are, if there is none.
 /// Errors: NotFound (no other has one), those of create_pool.
 Result<void> make_like(const ReplicatedRpcGroup& group, const std::string& pool,

@@ -323,12 +323,7 @@ Result<void> ReplicatedRpcClient::State::replace_peer(const std::string& which,
                                                       const std::string& peer) {
   MutexLock lock(mutex_);
   auto& peers = options_.group.peers;
-  const auto is_peer = [&](const std::string& name) PERDURE_REQUIRES(mutex_) {
-    return std::find(peers.begin(), peers.end(), name) != peers.end();
-  };
-  if (!is_peer(which) && !is_peer(peer)) {
-    return Error{ErrorCode::InvalidArgument, which + " is none of the service's peers"};
-  }
+  PERDURE_TRY_VOID(replicated_rpc::check_replacement(options_.group, which, peer));
   PERDURE_TRY_VOID(replicated_rpc::replace_in(
       options_.group, *log_, replicated_rpc::calls_pool(options_.group.service, options_.name),
       which, peer));

@@ -128,7 +128,8 @@ class ReplicatedRpcServer::State {
   std::optional<Log> log_ PERDURE_GUARDED_BY(mutex_);
   Effects effects_ PERDURE_GUARDED_BY(mutex_);
   std::map<std::string, Calls> calls_ PERDURE_GUARDED_BY(mutex_);  // by client
-  /// Replaced peers and those in their places: a client's log may still have the former.
+  /// Replaced peers and those that are in their places now: a client's log may still have one of
+  /// the former.
   std::vector<std::pair<std::string, std::string>> replaced_ PERDURE_GUARDED_BY(mutex_);
   std::vector<std::byte> pending_ PERDURE_GUARDED_BY(mutex_);  // a transaction to be appended
   std::optional<Ticket> last_ PERDURE_GUARDED_BY(mutex_);      // of what was appended
@@ -253,10 +254,20 @@ Result<void> ReplicatedRpcServer::State::resolve(const std::string& name, Calls&
   const std::string pool = replicated_rpc::calls_pool(options_.group.service, name);
   LogOptions options = replicated_rpc::log_options(options_.group, pool);
   options.writer_name = "the server of calls, for a client that is away";
-  PERDURE_TRY(log, Log::open(std::move(options)));
+  auto opened = Log::open(options);
+  for (const auto& [which, peer] : replaced_) {
+    // A peer that has a pool already, and is no replica yet, can not be named.
+    if (opened.ok() || opened.code() != ErrorCode::InvalidArgument) break;
+    options.peers = options_.group.peers;
+    std::replace(options.peers.begin(), options.peers.end(), peer, which);
+    opened = Log::open(options);
+  }
+  PERDURE_TRY(log, std::move(opened));
   const Epoch epoch = log.status().epoch;
   for (const auto& [which, peer] : replaced_) {
-    PERDURE_TRY_VOID(replicated_rpc::replace_in(options_.group, log, pool, which, peer));
+    const auto replaced = replicated_rpc::replace_in(options_.group, log, pool, which, peer);
+    // This log has another one of those that `peer` is in the place of.
+    if (!replaced.ok() && replaced.code() != ErrorCode::NotFound) return replaced;
   }
   // Not what close() says: with a peer that is lost it never has told everybody.
   PERDURE_TRY_VOID(replicated_rpc::read_all(options_.group, log, pool,
@@ -401,15 +412,13 @@ Result<void> ReplicatedRpcServer::State::replace_peer(const std::string& which,
   MutexLock lock(mutex_);
   if (counted_.failure) return *counted_.failure;
   auto& group = options_.group;
-  const auto is_peer = [&](const std::string& name) PERDURE_REQUIRES(mutex_) {
-    return std::find(group.peers.begin(), group.peers.end(), name) != group.peers.end();
-  };
-  if (!is_peer(which) && !is_peer(peer)) {
-    return Error{ErrorCode::InvalidArgument, which + " is none of the service's peers"};
-  }
+  PERDURE_TRY_VOID(replicated_rpc::check_replacement(group, which, peer));
   PERDURE_TRY_VOID(replicated_rpc::replace_in(
       group, *log_, replicated_rpc::effects_pool(group.service), which, peer));
   std::replace(group.peers.begin(), group.peers.end(), which, peer);
+  for (auto& earlier : replaced_) {
+    if (earlier.second == which) earlier.second = peer;
+  }
   replaced_.emplace_back(which, peer);
   std::optional<Error> failed;
   for (auto& [name, calls] : calls_) {

@@ -509,6 +509,81 @@ TEST_F(ReplicatedRpc, APeerThatHasLostItsPoolsGetsThemAgain) {
   expect(back, begin(back), RpcLevel::Applied);
 }
 
+class ReplicatedRpcReserve : public ReplicatedRpc {
+ protected:
+  ReplicatedRpcReserve() : ReplicatedRpc(5) { group_.peers.resize(3); }
+};
+
+/// One that has a replica already stands for nobody else.
+TEST_F(ReplicatedRpcReserve, APeerIsNotReplacedByAnotherOne) {
+  ReplicatedRpcServer server = serve();
+  ReplicatedRpcClient teller = client("teller-1");
+  expect(teller, begin(teller), RpcLevel::Applied);
+  const std::string& one = peers_[0]->address();
+  const std::string& other = peers_[1]->address();
+  for (const auto& replaced : {server.replace_peer(one, other), teller.replace_peer(one, other)}) {
+    ASSERT_FALSE(replaced.ok());
+    EXPECT_EQ(replaced.code(), ErrorCode::AlreadyExists);
+  }
+}
+
+/// A peer is replaced, and then the one that came in its place; a client's log may have either.
+TEST_F(ReplicatedRpcReserve, WhatAClientHasLeftIsExecutedAfterAPeerWasReplacedTwice) {
+  ReplicatedRpcServer server = serve();
+  std::optional<ReplicatedRpcClient> teller(client("teller-1"));
+  expect(*teller, begin(*teller), RpcLevel::Applied);
+  for (const auto& [lost, next] : {std::pair{0, 3}, std::pair{3, 4}}) {
+    peers_[lost]->kill();
+    const std::string& which = peers_[lost]->address();
+    const auto effects = server.replace_peer(which, peers_[next]->address());
+    ASSERT_TRUE(effects.ok()) << effects.error().message;
+    const auto calls = teller->replace_peer(which, peers_[next]->address());
+    ASSERT_TRUE(calls.ok()) << calls.error().message;
+    group_.peers[0] = peers_[next]->address();
+  }
+  const std::uint64_t id = teller->status().client_id;
+  teller.reset();
+  auto child = test::ChildProcess::fork([&] {
+    ReplicatedRpcClient later = client("teller-1");
+    const RpcHandle handle = begin(later);
+    if (!later.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
+    ::raise(SIGKILL);  // at once: nobody has told readers that it is committed
+    return 1;
+  });
+  ASSERT_TRUE(child.ok());
+  child->wait();
+  EXPECT_EQ(child->end()->signal, SIGKILL);
+  judge(server, {{id, 2}});
+  // And that is all: the log is not opened again and again.
+  const auto epoch = [&] {
+    return describe_pool(peers_[1]->address(), "bank.calls.teller-1")->epoch;
+  };
+  test::pause_for(std::chrono::milliseconds(2000));
+  const Epoch decided = epoch();
+  test::pause_for(std::chrono::milliseconds(3000));
+  EXPECT_EQ(epoch(), decided);
+}
+
+/// A server has made the pool in which it was to be copied, and has died.
+TEST_F(ReplicatedRpcReserve, APoolThatWasMadeInVainIsNoObstacle) {
+  ReplicatedRpcServer server = serve();
+  {
+    ReplicatedRpcClient away = client("teller-1");
+    expect(away, begin(away), RpcLevel::Applied);
+  }
+  const std::string pool = "bank.calls.teller-1";
+  PoolOptions made;
+  made.name = pool;
+  made.bytes = describe_pool(peers_[1]->address(), pool)->bytes;
+  ASSERT_TRUE(create_pool(peers_[3]->address(), made).ok());
+  peers_[0]->kill();
+  const auto replaced = server.replace_peer(peers_[0]->address(), peers_[3]->address());
+  ASSERT_TRUE(replaced.ok()) << replaced.error().message;
+  group_.peers[0] = peers_[3]->address();
+  ReplicatedRpcClient back = client("teller-1");
+  expect(back, begin(back), RpcLevel::Applied);
+}
+
 /// The same bank with processes that are killed, and a peer in reserve.
 class ReplicatedRpcKills : public ReplicatedRpc {
  protected:
