@@ -124,6 +124,8 @@ class ReplicatedRpcServer {
   /// call. A peer that has lost its pools is replaced by itself. Harmless when repeated.
   /// Errors: InvalidArgument (neither is one of the peers), AlreadyExists (both are), and those of
   /// Log::replace_replica and create_pool: of the effects, or of a client's calls: do it again.
+  /// Behind OutcomeUnknown of the effects this server executes nothing more; open the service
+  /// again.
   Result<void> replace_peer(const std::string& which, const std::string& peer);
 
   ReplicatedRpcServerStatus status() const;
@@ -177,9 +179,10 @@ class ReplicatedRpcClient {
 
   /// Durable: on the quorum. Applied: its effects and its reply are on the quorum.
   /// Errors: TimedOut (wait again; of Applied also while no server executes, or no peer can be
-  /// read), OutcomeUnknown (of Durable: Log::wait), Fenced (of Applied: a newer process of the name
-  /// calls; that one knows whether this call is in the log), Corrupt (its pools are older than what
-  /// was executed), InvalidArgument (not a call of this client).
+  /// read; and a peer that has stopped may hold it up for `peer_timeout`), OutcomeUnknown (of
+  /// Durable: Log::wait), Fenced (of Applied, and it is not known that the call is durable: a newer
+  /// process has the name, or the server took this one for dead; the next process knows), Corrupt
+  /// (its pools are older than what was executed), InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Waits until it is applied and returns its reply. `dropped` and `cancelled` are never set.
@@ -187,10 +190,13 @@ class ReplicatedRpcClient {
   Result<RpcReply> reply(const RpcHandle& handle,
                          std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
-  /// One peer for another. Errors: as ReplicatedRpcServer::replace_peer.
+  /// One peer for another. Errors: as ReplicatedRpcServer::replace_peer; behind OutcomeUnknown
+  /// every call is QuorumLost: open the client again.
   Result<void> replace_peer(const std::string& which, const std::string& peer);
 
-  /// A call of this client by its sequence, an earlier process's too.
+  /// A call of this client by its sequence, an earlier process's too: up to `earlier_durable`, and
+  /// only before this process has called. What the earlier one had begun behind that is lost, and
+  /// its sequences are given again.
   RpcHandle handle_of(std::uint64_t sequence) const;
   ReplicatedRpcClientStatus status() const;
 

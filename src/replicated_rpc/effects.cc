@@ -139,6 +139,13 @@ std::vector<std::byte> Effects::first_record(const Sizes& sizes) {
   return record;
 }
 
+Result<void> Effects::check_application(std::uint32_t application,
+                                        const std::string& service) const {
+  if (sizes_->application == application) return {};
+  return Error{ErrorCode::InvalidArgument, fmt::format("service '{}' is of application {}, not {}",
+                                                       service, sizes_->application, application)};
+}
+
 std::optional<ErrorCode> Effects::execute(const RpcCall& call, const RpcHandler* handler) {
   Transaction transaction(*this);
   reply_.assign(sizes_->reply_bytes_max, std::byte{});

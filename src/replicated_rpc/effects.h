@@ -82,6 +82,8 @@ class Effects {
 
   /// The first record of a log.
   static std::vector<std::byte> first_record(const Sizes& sizes);
+  /// Errors: InvalidArgument. Requires sizes.
+  Result<void> check_application(std::uint32_t application, const std::string& service) const;
 
   // A transaction. Its changes are seen here at once, and are in its record.
 

@@ -82,7 +82,8 @@ class ReplicatedRpcClient::State {
   Result<Ticket> append(const CallRecord& call, std::span<const std::byte> payload)
       PERDURE_REQUIRES(mutex_);
   Result<void> check(const RpcHandle& handle) PERDURE_REQUIRES(mutex_);
-  Result<void> read_effects() PERDURE_REQUIRES(mutex_);
+  bool is_durable(std::uint64_t sequence) const PERDURE_REQUIRES(mutex_);
+  Result<void> read_effects(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> take(const Item& item) PERDURE_REQUIRES(mutex_);
   void trim() PERDURE_REQUIRES(mutex_);
 
@@ -186,7 +187,7 @@ Result<RpcHandle> ReplicatedRpcClient::State::call(std::uint32_t operation,
       return RpcHandle{call.sequence, client_id_};
     }
     if (ticket.code() != ErrorCode::LogFull) return ticket.error();
-    PERDURE_TRY_VOID(read_effects());
+    PERDURE_TRY_VOID(read_effects(deadline));
     trim();
     if (deadline.passed()) {
       return Error{ErrorCode::QueueFull,
@@ -218,16 +219,31 @@ Result<void> ReplicatedRpcClient::State::wait_durable(const RpcHandle& handle,
   return {};  // an earlier process's: it was in the log when that was opened
 }
 
+/// As far as it is known. An earlier process's call was in the log when that was opened.
+bool ReplicatedRpcClient::State::is_durable(std::uint64_t sequence) const {
+  return std::none_of(kept_.begin(), kept_.end(), [&](const Begun& each) PERDURE_REQUIRES(mutex_) {
+    return each.sequence == sequence && each.ticket &&
+           !log_->reached(*each.ticket, Level::Committed);
+  });
+}
+
 Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
                                                       Nanoseconds timeout) {
   MutexLock lock(mutex_);
   PERDURE_TRY_VOID(check(handle));
   for (const Deadline deadline = Deadline::after(timeout);;) {
     if (handle.sequence <= applied_) break;
-    (void)log_->poll(std::chrono::milliseconds(1));
-    const auto read = read_effects();
+    const auto polled = log_->poll(std::chrono::milliseconds(1));
+    const auto read = read_effects(deadline);
     if (handle.sequence <= applied_) break;
     PERDURE_TRY_VOID(read);
+    const bool fenced = !polled.ok() && polled.code() == ErrorCode::Fenced;
+    if (fenced && !is_durable(handle.sequence)) {
+      return Error{ErrorCode::Fenced,
+                   fmt::format("whether call {} is durable only the next process of client '{}' "
+                               "knows: {}",
+                               handle.sequence, options_.name, polled.error().message)};
+    }
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut,
                    fmt::format("call {} is not applied yet{}", handle.sequence,
@@ -239,8 +255,9 @@ Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
   return {};
 }
 
-/// All that there are. What could not be read is read later: the peers that have it may be back.
-Result<void> ReplicatedRpcClient::State::read_effects() {
+/// All that there are, until `deadline`. What could not be read is read later: the peers that have
+/// it may be back.
+Result<void> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) {
   if (over_) return *over_;
   const Nanoseconds now = Clock::monotonic().now();
   if (!effects_) {
@@ -255,7 +272,7 @@ Result<void> ReplicatedRpcClient::State::read_effects() {
     }
     effects_.emplace(std::move(*opened));
   }
-  while (true) {
+  do {
     const auto record = effects_->next();
     if (!record.ok()) {
       unread_ = record.error();
@@ -269,7 +286,8 @@ Result<void> ReplicatedRpcClient::State::read_effects() {
     if (taken.ok()) continue;
     over_ = taken.error();
     return taken;
-  }
+  } while (!deadline.passed());
+  return {};
 }
 
 Result<void> ReplicatedRpcClient::State::take(const Item& item) {

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/backoff.h"
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/log_message.h"
@@ -111,6 +112,8 @@ class ReplicatedRpcServer::State {
 
   void run();
   Result<bool> turn() PERDURE_REQUIRES(mutex_);
+  Result<void> check_application() PERDURE_REQUIRES(mutex_);
+  bool has_place_for(const std::string& name) const PERDURE_REQUIRES(mutex_);
   void look_for_clients() PERDURE_REQUIRES(mutex_);
   Result<void> resolve(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
   bool execute_calls(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
@@ -147,6 +150,7 @@ Result<void> ReplicatedRpcServer::State::open() {
   const Sizes asked = sizes_of(options_);
   PERDURE_TRY_VOID(replicated_rpc::check_sizes(asked));
   const std::string pool = replicated_rpc::effects_pool(options_.group.service);
+  PERDURE_TRY_VOID(check_application());
   LogOptions logging = replicated_rpc::log_options(options_.group, pool);
   logging.take_over = options_.take_over;
   PERDURE_TRY(log, replicated_rpc::open_or_create(options_.group, std::move(logging),
@@ -162,17 +166,25 @@ Result<void> ReplicatedRpcServer::State::open() {
     PERDURE_TRY_VOID(log_->wait(ticket, Level::Committed));
     PERDURE_TRY_VOID(effects_.apply(first, ticket.lsn));
   }
-  if (effects_.sizes()->application != asked.application) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("service '{}' is of application {}, not {}", options_.group.service,
-                             effects_.sizes()->application, asked.application)};
-  }
+  PERDURE_TRY_VOID(effects_.check_application(asked.application, options_.group.service));
   if (log_->status().ring_bytes < effects_.sizes()->ring_bytes()) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("pool '{}' is too small for this service", pool)};
   }
   counted_.epoch = log_->status().epoch;
   return {};
+}
+
+/// Another application's server is not fenced by mistake. What can not be read is looked at later.
+Result<void> ReplicatedRpcServer::State::check_application() {
+  auto reader = LogReader::open(replicated_rpc::reader_options(
+      options_.group, replicated_rpc::effects_pool(options_.group.service)));
+  if (!reader.ok()) return {};
+  const auto first = reader->next();
+  if (!first.ok() || !*first) return {};
+  Effects found;
+  if (!found.apply((*first)->bytes, (*first)->lsn).ok()) return {};
+  return found.check_application(options_.application, options_.group.service);
 }
 
 void ReplicatedRpcServer::State::run() {
@@ -226,6 +238,15 @@ Result<bool> ReplicatedRpcServer::State::turn() {
   return worked;
 }
 
+/// Whoever has called once keeps its place, whatever becomes of its pools.
+bool ReplicatedRpcServer::State::has_place_for(const std::string& name) const {
+  const auto& places = effects_.places();
+  if (calls_.count(name) != 0 || places.count(name) != 0) return true;
+  std::size_t taken = places.size();
+  for (const auto& [other, calls] : calls_) taken += places.count(other) == 0 ? 1 : 0;
+  return taken < effects_.sizes()->clients_max;
+}
+
 /// All peers in turn: a pool of a client is on each of them, but for one that was replaced.
 void ReplicatedRpcServer::State::look_for_clients() {
   const Nanoseconds now = Clock::monotonic().now();
@@ -234,11 +255,16 @@ void ReplicatedRpcServer::State::look_for_clients() {
   const auto& peers = options_.group.peers;
   const auto within = std::min(options_.group.peer_timeout, std::chrono::milliseconds(1000));
   const auto pools = list_pools(peers[next_peer_++ % peers.size()], within);
-  if (!pools.ok()) return;
+  if (!pools.ok()) {
+    // One that has stopped does not hold up each turn.
+    const Nanoseconds later = Clock::monotonic().now();
+    look_again_ = later + Backoff::kTimesWhatATryTook * (later - now);
+    return;
+  }
   for (const PoolDescription& pool : *pools) {
     const auto name = replicated_rpc::client_of(options_.group.service, pool.name);
     if (!name || pool.epoch.value == 0) continue;
-    if (calls_.size() >= effects_.sizes()->clients_max && calls_.count(*name) == 0) continue;
+    if (!has_place_for(*name)) continue;
     Calls& calls = calls_[*name];
     const bool known = pool.epoch <= calls.resolved;
     if (!pool.writer_present && !known && now >= calls.resolve_again) {
@@ -264,14 +290,14 @@ Result<void> ReplicatedRpcServer::State::resolve(const std::string& name, Calls&
   }
   PERDURE_TRY(log, std::move(opened));
   const Epoch epoch = log.status().epoch;
+  // Not what close() says: with a peer that is lost it never has told everybody.
+  PERDURE_TRY_VOID(replicated_rpc::read_all(options_.group, log, pool,
+                                            [](const Record&) { return Result<void>{}; }));
   for (const auto& [which, peer] : replaced_) {
     const auto replaced = replicated_rpc::replace_in(options_.group, log, pool, which, peer);
     // This log has another one of those that `peer` is in the place of.
     if (!replaced.ok() && replaced.code() != ErrorCode::NotFound) return replaced;
   }
-  // Not what close() says: with a peer that is lost it never has told everybody.
-  PERDURE_TRY_VOID(replicated_rpc::read_all(options_.group, log, pool,
-                                            [](const Record&) { return Result<void>{}; }));
   calls.resolved = epoch;
   (void)log.close();
   return {};
@@ -413,8 +439,12 @@ Result<void> ReplicatedRpcServer::State::replace_peer(const std::string& which,
   if (counted_.failure) return *counted_.failure;
   auto& group = options_.group;
   PERDURE_TRY_VOID(replicated_rpc::check_replacement(group, which, peer));
-  PERDURE_TRY_VOID(replicated_rpc::replace_in(
-      group, *log_, replicated_rpc::effects_pool(group.service), which, peer));
+  const auto in_effects = replicated_rpc::replace_in(
+      group, *log_, replicated_rpc::effects_pool(group.service), which, peer);
+  // Then the log takes nothing more: who opens the service next finds out.
+  const bool unknown = !in_effects.ok() && in_effects.code() == ErrorCode::OutcomeUnknown;
+  if (unknown) counted_.failure = in_effects.error();
+  PERDURE_TRY_VOID(in_effects);
   std::replace(group.peers.begin(), group.peers.end(), which, peer);
   for (auto& earlier : replaced_) {
     if (earlier.second == which) earlier.second = peer;

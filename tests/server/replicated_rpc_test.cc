@@ -335,7 +335,7 @@ TEST_F(ReplicatedRpc, TheEffectsAreCopiedSoThatTheLogDoesNotGrow) {
 
 /// Nothing is committed for a while, and a copy that went round can not free its place meanwhile.
 TEST_F(ReplicatedRpc, AFullLogOfEffectsGoesOnWhenItsPeersDo) {
-  group_.peer_timeout = std::chrono::milliseconds(20000);
+  group_.peer_timeout = std::chrono::minutes(2);
   std::atomic<int> state{0};
   ReplicatedRpcServerOptions gated = server_options();
   gated.handlers[kStuff] = [&, stuff = gated.handlers[kStuff]](const RpcCall& call,
@@ -359,8 +359,7 @@ TEST_F(ReplicatedRpc, AFullLogOfEffectsGoesOnWhenItsPeersDo) {
   peers_[2]->stop();
   state = 2;
   std::optional<Error> waiting;
-  for (const Deadline deadline = Deadline::after(std::chrono::seconds(8));
-       !waiting && !deadline.passed();) {
+  for (const Deadline deadline = Deadline::after(kBankPatience); !waiting && !deadline.passed();) {
     test::pause_for(std::chrono::milliseconds(20));
     waiting = server.status().waiting;
   }
@@ -368,7 +367,7 @@ TEST_F(ReplicatedRpc, AFullLogOfEffectsGoesOnWhenItsPeersDo) {
   peers_[2]->go_on();
   ASSERT_TRUE(waiting);
   EXPECT_EQ(waiting->code, ErrorCode::LogFull);
-  const auto applied = teller.wait(last, RpcLevel::Applied, std::chrono::seconds(20));
+  const auto applied = teller.wait(last, RpcLevel::Applied, kBankPatience);
   EXPECT_TRUE(applied.ok()) << applied.error().message;
 }
 
@@ -424,6 +423,37 @@ TEST_F(ReplicatedRpc, ACallThatIsOnOneServerOnlyIsNotExecuted) {
   ASSERT_TRUE(reply.ok()) << reply.error().message;
   EXPECT_FALSE(reply->refused);
   judge(server, {{teller->status().client_id, 2}});
+}
+
+/// Another application's server, though it may take over. And of two names there is one place, also
+/// when the pools of the first one are gone.
+TEST_F(ReplicatedRpc, WhoseServiceItIsAndHowManyHavePlacesStays) {
+  ReplicatedRpcServerOptions options = server_options();
+  options.clients_max = 1;
+  {
+    ReplicatedRpcServer server = serve(options);
+    options.application = 8;
+    options.take_over = true;
+    EXPECT_EQ(ReplicatedRpcServer::open(options).code(), ErrorCode::InvalidArgument);
+    EXPECT_FALSE(server.status().failure);
+    ReplicatedRpcClient teller = client("teller-1");
+    expect(teller, begin(teller), RpcLevel::Applied);
+  }
+  for (const auto& peer : peers_) {
+    const auto there = describe_pool(peer->address(), "bank.calls.teller-1");
+    ASSERT_TRUE(there.ok()) << there.error().message;
+    const auto gone = delete_pool(peer->address(), there->name, there->uuid);
+    EXPECT_TRUE(gone.ok()) << gone.error().message;
+  }
+  options.application = 7;
+  ReplicatedRpcServer server = serve(options);
+  ReplicatedRpcClient other = client("teller-2");
+  const RpcHandle call = begin(other);
+  expect(other, call, RpcLevel::Durable);
+  EXPECT_EQ(other.wait(call, RpcLevel::Applied, std::chrono::seconds(2)).code(),
+            ErrorCode::TimedOut);
+  ReplicatedRpcClient again = client("teller-1");
+  expect(again, begin(again), RpcLevel::Applied);
 }
 
 /// The newer one's calls have the numbers of those that the older one has begun in vain.
