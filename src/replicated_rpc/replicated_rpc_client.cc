@@ -236,7 +236,7 @@ Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
     const auto polled = log_->poll(std::chrono::milliseconds(1));
     const auto read = read_effects(deadline);
     if (handle.sequence <= applied_) break;
-    PERDURE_TRY_VOID(read);
+    if (!read.ok()) return read.error();
     const bool fenced = !polled.ok() && polled.code() == ErrorCode::Fenced;
     if (fenced && !is_durable(handle.sequence)) {
       return Error{ErrorCode::Fenced,
@@ -285,7 +285,7 @@ Result<void> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
         (*record)->bytes, [&](const Item& item) PERDURE_REQUIRES(mutex_) { return take(item); });
     if (taken.ok()) continue;
     over_ = taken.error();
-    return taken;
+    return *over_;
   } while (!deadline.passed());
   return {};
 }

@@ -231,8 +231,8 @@ Result<bool> ReplicatedRpcServer::State::turn() {
   const auto polled = log_->poll(std::chrono::milliseconds(1));
   if (!polled.ok() && polled.code() == ErrorCode::QuorumLost) {
     PERDURE_TRY_VOID(log_->poll(kLostWithin));
-  } else {
-    PERDURE_TRY_VOID(polled);
+  } else if (!polled.ok()) {
+    return polled.error();
   }
   PERDURE_TRY_VOID(trim());
   return worked;
@@ -296,7 +296,7 @@ Result<void> ReplicatedRpcServer::State::resolve(const std::string& name, Calls&
   for (const auto& [which, peer] : replaced_) {
     const auto replaced = replicated_rpc::replace_in(options_.group, log, pool, which, peer);
     // This log has another one of those that `peer` is in the place of.
-    if (!replaced.ok() && replaced.code() != ErrorCode::NotFound) return replaced;
+    if (!replaced.ok() && replaced.code() != ErrorCode::NotFound) return replaced.error();
   }
   calls.resolved = epoch;
   (void)log.close();
@@ -444,7 +444,7 @@ Result<void> ReplicatedRpcServer::State::replace_peer(const std::string& which,
   // Then the log takes nothing more: who opens the service next finds out.
   const bool unknown = !in_effects.ok() && in_effects.code() == ErrorCode::OutcomeUnknown;
   if (unknown) counted_.failure = in_effects.error();
-  PERDURE_TRY_VOID(in_effects);
+  if (!in_effects.ok()) return in_effects.error();
   std::replace(group.peers.begin(), group.peers.end(), which, peer);
   for (auto& earlier : replaced_) {
     if (earlier.second == which) earlier.second = peer;
