@@ -92,7 +92,7 @@ class Effects::Transaction final : public RpcTransaction {
     if (bytes.empty()) return {};
     const auto place = effects_.bytes_.begin() + static_cast<std::ptrdiff_t>(at);
     before_.push_back({at, {place, place + static_cast<std::ptrdiff_t>(bytes.size())}});
-    Item change;
+    RecordItem change;
     change.number = at;
     change.bytes = bytes;
     append_item(effects_.record_, change);
@@ -130,7 +130,7 @@ class Effects::Transaction final : public RpcTransaction {
 
 std::vector<std::byte> Effects::first_record(const Sizes& sizes) {
   const auto encoded = encode(sizes);
-  Item item;
+  RecordItem item;
   item.type = ItemType::Sizes;
   item.sequence = kMagic;
   item.bytes = encoded;
@@ -161,7 +161,7 @@ std::optional<ErrorCode> Effects::execute(const RpcCall& call, const RpcHandler*
   if (outcome.ok() && *outcome > reply_.size()) {
     outcome = Error{ErrorCode::SystemError, "a reply that is too long"};
   }
-  Item mark;
+  RecordItem mark;
   mark.type = ItemType::Applied;
   mark.number = call.client_id;
   mark.sequence = call.sequence;
@@ -186,10 +186,10 @@ std::optional<ErrorCode> Effects::execute(const RpcCall& call, const RpcHandler*
 std::vector<std::byte> Effects::take_record() { return std::exchange(record_, {}); }
 
 Result<void> Effects::apply(std::span<const std::byte> record, Lsn lsn) {
-  return for_each_item(record, [&](const Item& item) { return apply_item(item, lsn); });
+  return for_each_item(record, [&](const RecordItem& item) { return apply_item(item, lsn); });
 }
 
-Result<void> Effects::apply_item(const Item& item, Lsn lsn) {
+Result<void> Effects::apply_item(const RecordItem& item, Lsn lsn) {
   if (!sizes_ && item.type != ItemType::Sizes) return wrong("does not begin with its sizes");
   if (item.name.size() > kNameBytesMax) return wrong("has a name that is too long");
   switch (item.type) {
@@ -232,7 +232,7 @@ Result<void> Effects::apply_item(const Item& item, Lsn lsn) {
   return wrong("has an item that nobody knows");
 }
 
-Result<void> Effects::apply_sizes(const Item& item) {
+Result<void> Effects::apply_sizes(const RecordItem& item) {
   if (item.sequence != kMagic || item.bytes.size() != kSizesBytes) {
     return Error{ErrorCode::VersionMismatch,
                  "the log of effects is of another version of this library, or no such log"};
@@ -253,7 +253,7 @@ Result<void> Effects::apply_sizes(const Item& item) {
 }
 
 /// Another id of the same name is another client: the pools of the one before are gone.
-void Effects::note_applied(const Item& item) {
+void Effects::note_applied(const RecordItem& item) {
   Place& place = places_[std::string(item.name)];
   if (place.client_id != item.number) place = Place{item.number, 0, 0, {}};
   place.applied = item.sequence;
@@ -261,14 +261,14 @@ void Effects::note_applied(const Item& item) {
   keep(place, item);
 }
 
-void Effects::keep(Place& place, const Item& item) {
+void Effects::keep(Place& place, const RecordItem& item) {
   place.replies.push_back({item.sequence, item.status, {item.bytes.begin(), item.bytes.end()}});
   if (place.replies.size() > sizes_->replies) place.replies.pop_front();
 }
 
 std::vector<std::byte> Effects::begin_round() const {
   std::vector<std::byte> record = first_record(*sizes_);
-  Item begin;
+  RecordItem begin;
   begin.type = ItemType::RoundBegin;
   append_item(record, begin);
   return record;
@@ -276,7 +276,7 @@ std::vector<std::byte> Effects::begin_round() const {
 
 std::vector<std::byte> Effects::next_piece() const {
   std::vector<std::byte> record;
-  Item step;
+  RecordItem step;
   step.type = ItemType::RoundStep;
   step.name = round_->last_name;
   step.sequence = 1;
@@ -288,12 +288,12 @@ std::vector<std::byte> Effects::next_piece() const {
   }
   while (step.number < touched_.size() && !touched_[step.number]) ++step.number;
   if (step.number == touched_.size()) {
-    step = Item{};
+    step = RecordItem{};
     step.type = ItemType::RoundEnd;
     append_item(record, step);
     return record;
   }
-  Item page;
+  RecordItem page;
   page.number = step.number * kPageBytes;
   page.bytes = std::span(bytes_).subspan(page.number);
   page.bytes = page.bytes.first(std::min(page.bytes.size(), std::size_t{kPageBytes}));
@@ -304,10 +304,10 @@ std::vector<std::byte> Effects::next_piece() const {
 }
 
 /// As many as go into a page, but one at least. `step` says how far it got.
-void Effects::append_places(std::vector<std::byte>& record, Item& step) const {
+void Effects::append_places(std::vector<std::byte>& record, RecordItem& step) const {
   auto place = step.name.empty() ? places_.begin() : places_.upper_bound(step.name);
   for (; place != places_.end() && record.size() < kPageBytes; ++place) {
-    Item item;
+    RecordItem item;
     item.type = ItemType::Place;
     item.name = place->first;
     item.number = place->second.client_id;

@@ -107,11 +107,11 @@ class Effects {
  private:
   class Transaction;
 
-  Result<void> apply_item(const Item& item, Lsn lsn);
-  Result<void> apply_sizes(const Item& item);
-  void note_applied(const Item& item);
-  void keep(Place& place, const Item& item);
-  void append_places(std::vector<std::byte>& record, Item& step) const;
+  Result<void> apply_item(const RecordItem& item, Lsn lsn);
+  Result<void> apply_sizes(const RecordItem& item);
+  void note_applied(const RecordItem& item);
+  void keep(Place& place, const RecordItem& item);
+  void append_places(std::vector<std::byte>& record, RecordItem& step) const;
 
   std::optional<Sizes> sizes_;
   std::vector<std::byte> bytes_;

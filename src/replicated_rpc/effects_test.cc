@@ -161,7 +161,7 @@ TEST(Effects, WhatMakesNoSenseIsRefused) {
   };
   const std::vector<std::byte> bytes(10);
   std::vector<std::byte> record;
-  Item outside;
+  RecordItem outside;
   outside.number = kData - 9;
   outside.bytes = bytes;
   append_item(record, outside);

@@ -52,7 +52,7 @@ std::uint64_t item_bytes(std::size_t name, std::size_t bytes) {
   return round_up(kItemHeadBytes + name + bytes, 8);
 }
 
-void append_item(std::vector<std::byte>& record, const Item& item) {
+void append_item(std::vector<std::byte>& record, const RecordItem& item) {
   std::byte head[kItemHeadBytes];
   store(head, static_cast<std::uint32_t>(item.type));
   store(head + 4, item.generation);
@@ -68,7 +68,7 @@ void append_item(std::vector<std::byte>& record, const Item& item) {
 }
 
 Result<void> for_each_item(std::span<const std::byte> record,
-                           const std::function<Result<void>(const Item&)>& visit) {
+                           const std::function<Result<void>(const RecordItem&)>& visit) {
   while (!record.empty()) {
     if (record.size() < kItemHeadBytes) return senseless("effects");
     const auto type = load<std::uint32_t>(record.data());
@@ -78,7 +78,7 @@ Result<void> for_each_item(std::span<const std::byte> record,
     const bool known = type >= static_cast<std::uint32_t>(ItemType::Sizes) &&
                        type <= static_cast<std::uint32_t>(ItemType::RoundEnd);
     if (!known || name > room || bytes > room - name) return senseless("effects");
-    Item item;
+    RecordItem item;
     item.type = static_cast<ItemType>(type);
     item.generation = load<std::uint32_t>(record.data() + 4);
     item.number = load<std::uint64_t>(record.data() + 8);

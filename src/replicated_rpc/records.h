@@ -65,7 +65,7 @@ enum class ItemType : std::uint32_t {
   RoundEnd = 8,  // ... this one
 };
 
-struct Item {
+struct RecordItem {
   ItemType type = ItemType::Change;
   std::uint32_t generation = 0;
   std::uint64_t number = 0;
@@ -76,9 +76,9 @@ struct Item {
 };
 
 std::uint64_t item_bytes(std::size_t name, std::size_t bytes);
-void append_item(std::vector<std::byte>& record, const Item& item);
+void append_item(std::vector<std::byte>& record, const RecordItem& item);
 /// Calls `visit` for each item until it says what is wrong with one. Errors: those, Corrupt.
 Result<void> for_each_item(std::span<const std::byte> record,
-                           const std::function<Result<void>(const Item&)>& visit);
+                           const std::function<Result<void>(const RecordItem&)>& visit);
 
 }  // namespace perdure::replicated_rpc

@@ -24,8 +24,8 @@ namespace perdure {
 
 using replicated_rpc::CallKind;
 using replicated_rpc::CallRecord;
-using replicated_rpc::Item;
 using replicated_rpc::ItemType;
+using replicated_rpc::RecordItem;
 
 namespace {
 
@@ -84,7 +84,7 @@ class ReplicatedRpcClient::State {
   Result<void> check(const RpcHandle& handle) PERDURE_REQUIRES(mutex_);
   bool is_durable(std::uint64_t sequence) const PERDURE_REQUIRES(mutex_);
   Result<void> read_effects(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
-  Result<void> take(const Item& item) PERDURE_REQUIRES(mutex_);
+  Result<void> take(const RecordItem& item) PERDURE_REQUIRES(mutex_);
   void trim() PERDURE_REQUIRES(mutex_);
 
   Mutex mutex_;
@@ -282,7 +282,8 @@ Result<void> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
     unread_.reset();
     if (!*record) return {};
     const auto taken = replicated_rpc::for_each_item(
-        (*record)->bytes, [&](const Item& item) PERDURE_REQUIRES(mutex_) { return take(item); });
+        (*record)->bytes,
+        [&](const RecordItem& item) PERDURE_REQUIRES(mutex_) { return take(item); });
     if (taken.ok()) continue;
     over_ = taken.error();
     return *over_;
@@ -290,7 +291,7 @@ Result<void> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
   return {};
 }
 
-Result<void> ReplicatedRpcClient::State::take(const Item& item) {
+Result<void> ReplicatedRpcClient::State::take(const RecordItem& item) {
   const bool marks = item.type == ItemType::Applied || item.type == ItemType::Place;
   const bool replies = item.type == ItemType::Applied || item.type == ItemType::Kept;
   if (item.number != client_id_ || item.name != options_.name || !(marks || replies)) return {};
