@@ -641,7 +641,8 @@ class Limits {
       PERDURE_TRY_VOID(client.only_call(options_.samples, RpcLevel::Applied));
       PERDURE_TRY(ours, test::context_switches(::getpid()));
       PERDURE_TRY(theirs, test::context_switches(serving));
-      return nlohmann::json{ours.slept - ours_before.slept, theirs.slept - theirs_before.slept};
+      return nlohmann::json{test::switched(ours_before, ours).slept,
+                            test::switched(theirs_before, theirs).slept};
     };
     PERDURE_TRY(counts, run_in_child(work));
     const auto each = [&](std::size_t index) {
@@ -1003,9 +1004,9 @@ class Limits {
       PERDURE_TRY_VOID(log.one_by_one(options_.samples));
       PERDURE_TRY(ours, test::context_switches(::getpid()));
       PERDURE_TRY(theirs, test::context_switches(peer));
-      return nlohmann::json{ours.slept - ours_before.slept, ours.preempted - ours_before.preempted,
-                            theirs.slept - peer_before.slept,
-                            theirs.preempted - peer_before.preempted};
+      const test::ContextSwitches client = test::switched(ours_before, ours);
+      const test::ContextSwitches server = test::switched(peer_before, theirs);
+      return nlohmann::json{client.slept, client.preempted, server.slept, server.preempted};
     };
     PERDURE_TRY(counts, run_in_child(child));
     const auto each = [&](std::size_t index) {
@@ -1015,8 +1016,7 @@ class Limits {
     finding.met = finding.perdure.median() <= 0.05;
     finding.note = fmt::format(
         "the client slept {:.3f} times an append, the peer {:.3f}; they lost their processor "
-        "{:.3f} "
-        "and {:.3f} times",
+        "{:.3f} and {:.3f} times",
         each(0), each(2), each(1), each(3));
     return {};
   }

@@ -12,6 +12,7 @@
 #include "testing/process.h"
 
 #include <fmt/format.h>
+#include <perdure/messages.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -219,6 +220,7 @@ Result<void> measure(const CrowdOptions& options, Crowd& crowd, pid_t server,
 
 /// Has the server killed, and goes on calling until each client was served by the next one.
 Result<void> lose_server(Crowd& crowd, const ChildPipes& pipes, CrowdFindings& findings) {
+  set_message_callback([](Severity, const std::string&) {});  // each client would warn, in vain
   ConnectRate rate;
   Nanoseconds begun = Clock::monotonic().now();
   PERDURE_TRY_VOID(tell(pipes.to_parent));

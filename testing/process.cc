@@ -11,8 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -236,21 +238,35 @@ Result<std::uint64_t> resident_bytes(pid_t process) {
   return std::uint64_t{pages} * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-Result<ContextSwitches> context_switches(pid_t process) {
+Result<std::map<pid_t, ContextSwitches>> context_switches(pid_t process) {
   const auto count_of = [](const std::string& status, const std::string& name) -> std::uint64_t {
     const std::size_t at = status.find("\n" + name);
     if (at == std::string::npos) return 0;
     return std::strtoull(status.c_str() + at + 1 + name.size(), nullptr, 10);
   };
-  ContextSwitches all;
+  std::map<pid_t, ContextSwitches> threads;
   std::error_code failed;
   std::filesystem::directory_iterator each(fmt::format("/proc/{}/task", process), failed);
   if (failed) return Error{ErrorCode::NotFound, fmt::format("there is no process {}", process)};
   for (const std::filesystem::directory_iterator end; !failed && each != end;
        each.increment(failed)) {
     const std::string status = read_text(each->path().string() + "/status");
-    all.slept += count_of(status, "voluntary_ctxt_switches:");
-    all.preempted += count_of(status, "nonvoluntary_ctxt_switches:");
+    threads[std::atoi(each->path().filename().c_str())] = {
+        count_of(status, "voluntary_ctxt_switches:"),
+        count_of(status, "nonvoluntary_ctxt_switches:")};
+  }
+  return threads;
+}
+
+ContextSwitches switched(const std::map<pid_t, ContextSwitches>& before,
+                         const std::map<pid_t, ContextSwitches>& after) {
+  ContextSwitches all;
+  for (const auto& [thread, switches] : after) {
+    const auto found = before.find(thread);
+    const ContextSwitches begun = found == before.end() ? ContextSwitches{} : found->second;
+    // The status of a thread that is ending can not be read.
+    all.slept += switches.slept - std::min(switches.slept, begun.slept);
+    all.preempted += switches.preempted - std::min(switches.preempted, begun.preempted);
   }
   return all;
 }

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -96,14 +97,16 @@ std::string program_directory();
 Result<Nanoseconds> processor_time(pid_t process);
 /// Resident memory. Errors: NotFound.
 Result<std::uint64_t> resident_bytes(pid_t process);
-/// How often the threads of a process that are there now slept, and lost their processor to
-/// another.
+/// How often threads slept, and lost their processor to another.
 struct ContextSwitches {
   std::uint64_t slept = 0;
   std::uint64_t preempted = 0;
 };
-/// Errors: NotFound.
-Result<ContextSwitches> context_switches(pid_t process);
+/// Of each thread of a process that is there now, by its number. Errors: NotFound.
+Result<std::map<pid_t, ContextSwitches>> context_switches(pid_t process);
+/// Between two looks, of the threads that are there at the second one.
+ContextSwitches switched(const std::map<pid_t, ContextSwitches>& before,
+                         const std::map<pid_t, ContextSwitches>& after);
 
 /// Sleeps; ends early when interrupted.
 void pause_for(Nanoseconds time);
