@@ -596,10 +596,13 @@ TEST_F(ReplicatedRpcReserve, WhatAClientHasLeftIsExecutedAfterAPeerWasReplacedTw
   const auto epoch = [&] {
     return describe_pool(peers_[1]->address(), "bank.calls.teller-1")->epoch;
   };
-  test::pause_for(std::chrono::milliseconds(2000));
-  const Epoch decided = epoch();
-  test::pause_for(std::chrono::milliseconds(3000));
-  EXPECT_EQ(epoch(), decided);
+  bool stays = false;
+  for (const Deadline deadline = Deadline::after(kBankPatience); !stays && !deadline.passed();) {
+    const Epoch decided = epoch();
+    test::pause_for(std::chrono::milliseconds(3000));
+    stays = epoch() == decided;
+  }
+  EXPECT_TRUE(stays);
 }
 
 /// A server has made the pool in which it was to be copied, and has died.
@@ -757,6 +760,7 @@ TEST_F(ReplicatedRpcKills, NoDurableCallIsLostAndNoneIsExecutedTwice) {
     const auto replaced = server.replace_peer(peers_[0]->address(), peers_[3]->address());
     ASSERT_TRUE(replaced.ok()) << replaced.error().message;
     for (std::size_t teller = 0; teller < kTellers; ++teller) {
+      if (read_text(said_by(teller)).empty()) continue;  // it may not have made its log
       const std::string pool = fmt::format("bank.calls.teller-{}", teller);
       // That of a client of which a peer has a session still, a little later.
       for (const Deadline deadline = Deadline::after(kBankPatience);;) {
