@@ -422,7 +422,10 @@ Result<Work> plan_work(Source* source, const Target& to, ByteSource& target_byte
   // Of the chosen one nothing is missing but what is given up.
   const bool whole = work.kept && work.kept->lsn == to.to.lsn && report->tail == work.kept->lsn;
   work.equal_already = to.chosen ? report->tail == to.to.lsn : whole;
-  work.marked = (!work.equal_already && !work.kept) || to.undecided;
+  // What only its words vouch for it must not give up before its state says that a loss was
+  // accepted: once they say less it would be whole, as if there had been nothing.
+  const bool gives_up = to.chosen && report->damaged();
+  work.marked = (!work.equal_already && !work.kept) || to.undecided || gives_up;
   work.base = to.chosen ? to.to : work.kept.value_or(to.state.head);
   return work;
 }
@@ -445,13 +448,15 @@ LogState state_meanwhile(const Work& work, const Source* source, const Target& t
   } else if (!work.equal_already) {
     // It stays the voter that it was: what is added it can not read before its last state, or
     // continues its own epoch. But what is added may lie over what was trimmed meanwhile.
-    first.head = to.state.head;
-    if (work.kept->lsn < found.report->tail) {
+    const bool cut_off = work.kept->lsn < found.report->tail;
+    if (cut_off) {
       first.epoch = source->state.epoch;
       first.begin = source->state.begin;
-      // What the log has in that epoch; an older one would say that it began without a loss.
-      first.configuration = to.state.configuration;
     }
+    // What the log has in that epoch; an older one would say that it began without a loss. And what
+    // it has at that head: the record of a change may be before it, and would be known no more.
+    if (cut_off || first.head != to.state.head) first.configuration = to.state.configuration;
+    first.head = to.state.head;
   }
   return first;
 }

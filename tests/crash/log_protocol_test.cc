@@ -1077,5 +1077,55 @@ TEST(LogProtocol, ReplicasAreAddedRemovedAndReplacedOneAtATime) {
   cluster.expect_all(0, 25, {2, 3, 4});
 }
 
+// 2 is replaced by 3. 1 has the record of that and has not heard that it is committed; the others
+// trim it, go on and bring 1 back, which loses its power in the middle of it.
+TEST(LogProtocol, AReplacementIsNotForgottenWhereAReplicaGetsATrimAndNoMore) {
+  std::size_t trimmed = 0;  // and not yet of the new epoch
+  bool brought = false;
+  for (std::uint64_t events = 1; events < 3000 && !brought; events += 5) {
+    Cluster cluster(4);
+    Writer log = cluster.opened();
+    Cluster::append(*log, 3);
+    Cluster::settle(*log);
+    const log::Configuration before = log->configuration();
+    const std::string second = log->status().replicas[2].pool_uuid;
+    cluster.cut_off(2, true);
+    ASSERT_TRUE(log->replace_replica(second, cluster.peer(3)).ok());
+    log.reset();
+    put_state(cluster, 1, [&](log::LogState& state) { state.configuration = before; });
+    cluster.cut_off(1, true);
+    log = cluster.opened({0, 1, 3});
+    ASSERT_NE(log, nullptr);
+    ASSERT_TRUE(log->trim(log->status().tail).ok());
+    Cluster::append(*log, 2);
+    Cluster::settle(*log);
+    const std::uint64_t next = log->status().next_index;
+    cluster.cut_off(1, false);
+    cluster.world().cut_after(cluster.server(1).machine(), events);
+    const auto reports = log->repair(std::chrono::milliseconds(500));
+    cluster.world().cancel_cut();
+    brought = !reports.empty() && reports[0].repaired;
+    Cluster::settle(*log);
+    log.reset();
+    cluster.stop(1);
+    cluster.start(1);
+    const log::LogState one = cluster.scan(1).start.state();
+    if (one.head.index != 0 && one.epoch == Epoch{1} && !one.marks.any()) ++trimmed;
+    cluster.cut_off(0, true);
+    cluster.cut_off(3, true);
+    cluster.cut_off(2, false);
+    EXPECT_FALSE(cluster.open({0, 1, 2}).ok()) << "cut after " << events << " events";
+    EXPECT_FALSE(cluster.open({1, 2}).ok()) << "cut after " << events << " events";
+    cluster.cut_off(0, false);
+    cluster.cut_off(3, false);
+    const auto opened = cluster.open({0, 1, 3});
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    EXPECT_EQ((*opened)->status().next_index, next) << "cut after " << events << " events";
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(trimmed, 0u);
+  EXPECT_TRUE(brought);
+}
+
 }  // namespace
 }  // namespace perdure

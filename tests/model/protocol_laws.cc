@@ -87,7 +87,9 @@ const char* to_string(Mutant mutant) {
                                         "chosen-first",
                                         "chosen-keeps-its-words",
                                         "cut-off-keeps-its-word",
-                                        "cut-off-keeps-configuration"};
+                                        "cut-off-keeps-configuration",
+                                        "head-keeps-configuration",
+                                        "chosen-is-not-marked"};
   return kNames[static_cast<std::size_t>(mutant)];
 }
 

@@ -122,7 +122,8 @@ State Protocol::first() {
 
 /// A record, and the second configuration behind it, both committed, and the writer gone. A knows
 /// it, and who was added; C had only the record when it was away, and the others have never heard
-/// that the change is committed, and the record before it is damaged there. With `of_one` a loss
+/// that the change is committed, and the record before it is damaged there (the change itself with
+/// `by_word`). With `of_one` a loss
 /// was accepted by these and C, and C alone has begun with that.
 State Protocol::first_unheard() {
   State state{};
@@ -142,8 +143,9 @@ State Protocol::first_unheard() {
     replica.configuration = knows ? 2 : 1;
     replica.medium = knows || behind ? kSound : kDamaged;
     replica.acked = behind ? 1 : 2;
-    replica.ring[0] = knows || behind ? data : kUnreadable;
-    replica.ring[1] = behind ? kNothing : change;
+    replica.ring[0] = knows || behind || bounds_.by_word ? data : kUnreadable;
+    replica.ring[1] = behind ? kNothing : knows || !bounds_.by_word ? change : kUnreadable;
+    if (bounds_.by_word) replica.tail_word = replica.acked;
     if (!knows && bounds_.of_one) {
       replica.fence = replica.fence_writer = 2;
       if (behind) replica.epoch = replica.loss = 2;
@@ -520,8 +522,13 @@ void Protocol::prepare(Replica& replica, const Target& target, const Found& foun
     return;
   }
   if (!is(Mutant::RecordsBeforeHead)) {
+    const bool moved = replica.head != target.head;
     replica.head = target.head;
     replica.head_id = target.head_id;
+    if (moved && !is(Mutant::HeadKeepsConfiguration)) {
+      replica.configuration = target.configuration;
+      replica.loss = target.loss;
+    }
   }
   if (kept < found.tail) {  // what is behind is cut off
     replica.epoch = target.source_epoch;
@@ -569,7 +576,8 @@ Protocol::Brought Protocol::bring(State& state, const Target& target, int source
   const int kept = target.chosen ? -1 : common_part(state, target, found, source, replica);
   const bool equal_already =
       target.chosen ? found.tail == target.tail : kept == target.tail && found.tail == kept;
-  const bool marked = (!equal_already && kept < 0) || target.undecided;
+  const bool gives_up = target.chosen && found.damaged() && !is(Mutant::ChosenIsNotMarked);
+  const bool marked = (!equal_already && kept < 0) || target.undecided || gives_up;
   const auto say = [&] { begin_on(replica, target, found); };
   const auto words = [&] { write_words(replica, target); };
   const bool cut_off = !marked && kept >= 0 && kept < found.tail;
@@ -583,7 +591,7 @@ Protocol::Brought Protocol::bring(State& state, const Target& target, int source
     brought.source_failed = true;
     return brought;
   }
-  if (!equal_already || target.undecided) {
+  if (!equal_already || marked) {
     Replica first = replica;
     prepare(first, target, found, kept);
     if (first != replica && !write([&] { replica = first; })) return brought;

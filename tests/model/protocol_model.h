@@ -82,6 +82,8 @@ enum class Mutant : std::uint8_t {
   ChosenKeepsItsWords,      // it says as before how much was committed
   CutOffKeepsItsWord,       // so does one that is cut off
   CutOffKeepsConfiguration,  // and says of a later epoch that it began without the loss
+  HeadKeepsConfiguration,    // a change that is trimmed is known to no replica that is a beginning
+  ChosenIsNotMarked,         // what only its word vouched for is gone before its state says so
 };
 const char* to_string(Mutant mutant);
 
@@ -110,6 +112,7 @@ struct Bounds {
   bool create = false;      // begins with blank pools
   bool unheard = false;     // begins with a change of which not all have heard, and damage
   bool of_one = false;      // and with a loss that was accepted by one alone
+  bool by_word = false;     // it is the change that is damaged, and only a tail word says so
   bool catch_up = true;     // a running writer brings replicas back
   bool lemma = true;        // log matching is checked too: it breaks earlier than the laws do
   bool unvouched = false;   // damage where nothing tells that there was something

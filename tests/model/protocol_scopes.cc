@@ -154,6 +154,18 @@ Bounds buried_change(int more) {
   return bounds;
 }
 
+/// It is trimmed, and a replica that has not heard of it is brought to equal in part.
+Bounds trimmed_change(int more) {
+  Bounds bounds = named("trimmed-change", {kThree, kReplaced});
+  bounds.ring = 2;
+  bounds.appends = more;
+  bounds.trims = 1;
+  bounds.openings = 2;
+  bounds.interruptions = 1;
+  bounds.changes = 1;
+  return bounds;
+}
+
 /// The same of a quorum, which takes no newcomer: there is room for power cuts.
 Bounds buried_quorum(int more) {
   Bounds bounds = named("buried-quorum", {kThree, kAllOfThree});
@@ -269,6 +281,15 @@ Bounds addition_and_loss(int more) {
   return bounds;
 }
 
+/// The same where nothing but its tail word says that a replica had more.
+Bounds loss_by_word(int more) {
+  Bounds bounds = addition_and_loss(0);
+  bounds.name = "loss-by-word";
+  bounds.by_word = bounds.compound = true;
+  bounds.openings += more;
+  return bounds;
+}
+
 /// One replica alone has begun with the loss.
 Bounds loss_of_one(int more) {
   Bounds bounds = addition_and_loss(0);
@@ -294,14 +315,15 @@ Bounds quorum_and_loss(int more) {
 
 std::vector<Bounds> scopes(bool large) {
   const int more = large ? 1 : 0;
-  return {two_writers(more),   trim_and_take_over(more), trim_and_wrap(more),
-          power_cuts(more),    lost_media(more),         damage(more),
-          compound(more),      trim_and_damage(more),    creation(more),
-          replace(more),       two_changes(more),        buried_change(more),
-          buried_quorum(more), newcomer(more),           quorum_of_one(more),
-          quorum_of_all(more), four_replicas(more),      accepted_loss(more),
-          loss_of_four(more),  loss_and_change(more),    addition_and_loss(more),
-          loss_of_one(more),   quorum_and_loss(more)};
+  return {two_writers(more),       trim_and_take_over(more), trim_and_wrap(more),
+          power_cuts(more),        lost_media(more),         damage(more),
+          compound(more),          trim_and_damage(more),    creation(more),
+          replace(more),           two_changes(more),        buried_change(more),
+          trimmed_change(more),    buried_quorum(more),      newcomer(more),
+          quorum_of_one(more),     quorum_of_all(more),      four_replicas(more),
+          accepted_loss(more),     loss_of_four(more),       loss_and_change(more),
+          addition_and_loss(more), loss_by_word(more),       loss_of_one(more),
+          quorum_and_loss(more)};
 }
 
 Bounds replacement_and_loss() { return unheard("replacement-and-loss", {kThree, kReplaced}); }
@@ -332,7 +354,7 @@ std::vector<Known> known_mutants() {
       {Mutant::CreateUnseen, "creation", Law::SomethingCanBeDone},
       {Mutant::HolesAreNotLookedBehind, "damage", Law::CommittedIsNeverLost},
       {Mutant::EndsBehindDoNotCount, "damage", Law::CommittedIsNeverLost},
-      {Mutant::ClaimOfAnyHistory, "newcomer", Law::SomethingCanBeDone, true},
+      {Mutant::ClaimOfAnyHistory, "buried-change", Law::SomethingCanBeDone},
       {Mutant::ClaimUnderTheMark, "buried-change", Law::SomethingCanBeDone},
       {Mutant::LongestWins, "two-writers", Law::CommittedIsNeverLost},
       {Mutant::NoMarkBeforeCopying, "trim-and-wrap", Law::WholeIsWhole},
@@ -363,6 +385,8 @@ std::vector<Known> known_mutants() {
       {Mutant::ChosenKeepsItsWords, "accepted-loss", Law::SomethingCanBeDone},
       {Mutant::CutOffKeepsItsWord, "accepted-loss", Law::SomethingCanBeDone},
       {Mutant::CutOffKeepsConfiguration, "loss-of-one", Law::CommittedIsNeverLost},
+      {Mutant::HeadKeepsConfiguration, "trimmed-change", Law::CommittedIsNeverLost, true},
+      {Mutant::ChosenIsNotMarked, "loss-by-word", Law::CommittedIsNeverLost},
   };
 }
 

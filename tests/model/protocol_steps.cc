@@ -7,6 +7,9 @@
 namespace perdure::model {
 namespace {
 
+/// Whoever accepts a loss goes on so far above: more than the openings of any scope.
+constexpr int kAcceptedStep = 16;
+
 constexpr int kAllWrites = 1000;
 
 std::size_t at(int number) { return static_cast<std::size_t>(number); }
@@ -109,6 +112,8 @@ void Protocol::look(const State& state, int number, Steps& out) {
       out.push_back(step);
       if (looked.log == 0 || state.judge.acceptances >= bounds_.acceptances) continue;
       writer.accepting = 1;
+      writer.epoch = small(epoch + kAcceptedStep);
+      step.action.b = writer.epoch;
       ++step.state.judge.acceptances;
       step.action.cut[0] = 1;
       out.push_back(step);
@@ -305,8 +310,11 @@ void Protocol::decide(const State& state, int number, const Target& target, cons
     note_pending(part.judge);
     action.cut[at(chosen.history)] = small(writes + 1);
     open_with_loss(part, number, target, chosen, first_to_follow, action, out);
-    if (writes == 0) part.judge = state.judge;
-    if (writes == 0) ++part.judge.interruptions;
+    const Replica& replica = part.replicas[at(chosen.history)];
+    if (replica.epoch != last.epoch) {  // nothing was given up
+      part.judge = state.judge;
+      ++part.judge.interruptions;
+    }
     end(part.writers[at(number)]);
     out.push_back({part, action});
   }
