@@ -153,14 +153,15 @@ std::optional<std::size_t> ReplicaSurvey::best() const {
 
 std::optional<log::Configuration> ReplicaSurvey::configuration() const {
   const auto from = best();
-  std::optional<log::Configuration> newest;
+  if (!from) return {};
+  log::Statements statements;
   for (const SurveyedReplica& replica : replicas_) {
-    if (!from || !replica.survey || !replica.survey->report) continue;
+    if (!replica.survey || !replica.survey->report) continue;
     if (log_id_of(replica) != log_id_of(replicas_[*from])) continue;
-    const log::Configuration& stated = replica.survey->state().configuration;
-    if (!newest || stated.generation > newest->generation) newest = stated;
+    const log::LogState& state = replica.survey->state();
+    statements.all.push_back({state.epoch, state.configuration, {}, {}, state.marks.incomplete});
   }
-  return newest;
+  return log::newest_stated(statements);
 }
 
 log::Choice ReplicaSurvey::choice() const {

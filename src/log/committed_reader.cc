@@ -93,6 +93,7 @@ Result<CommittedReader> CommittedReader::resume(ByteSource& bytes, const Options
   // What was read is of the epoch of the record that was returned last, or of an earlier one.
   reader.state_.anchor.log_id = place.log_id;
   reader.state_.epoch = place.after.epoch;
+  reader.loss_ = place.loss;
   const auto followed = reader.follow_state(state);
   if (!followed.ok() && !reader.replaced() && !reader.undecided()) return followed.error();
   reader.committed_ = committed_at_least(start);
@@ -106,7 +107,8 @@ CommittedReader::CommittedReader(ByteSource& bytes, const Options& options, cons
       state_(state),
       cursor_(cursor),
       position_(cursor_.position()),
-      returned_(cursor_.boundary()) {}
+      returned_(cursor_.boundary()),
+      loss_(state.configuration.loss) {}
 
 Result<std::optional<Record>> CommittedReader::next() {
   if (replaced_) return *replaced_;
@@ -221,6 +223,7 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
                       returned_.lsn.value, now.head.lsn.value)};
     }
     returned_ = now.head;
+    loss_ = now.configuration.loss;
     state_ = now;
     restart();
     return {};
@@ -236,10 +239,10 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
 
 /// Whether what was returned is in the history of `now`, if that does not begin below. The next
 /// epoch says so by where it begins; one between, whose records are trimmed, may have replaced it:
-/// what was committed, only if a loss was accepted since.
+/// what was committed, only if a loss was accepted that was not known yet when it was read.
 bool CommittedReader::is_kept(const LogState& now) const {
   if (now.epoch.value <= returned_.epoch.value + 1) return true;
-  if (now.configuration.loss > returned_.epoch) return false;
+  if (now.configuration.loss > std::max(returned_.epoch, loss_)) return false;
   return !options_.uncommitted || returned_.lsn <= committed_ ||
          now.epoch.value <= state_.epoch.value + 1;
 }
@@ -289,7 +292,9 @@ Result<void> CommittedReader::require_returned() {
 /// later was nobody's: what is gone on from is before it.
 void CommittedReader::pass(const RecordHeader& header, const Boundary& after) {
   position_ = after.lsn;
-  if (header.type == RecordType::Data) returned_ = after;
+  if (header.type != RecordType::Data) return;
+  returned_ = after;
+  loss_ = state_.configuration.loss;
 }
 
 /// Reads on from what was returned last.

@@ -26,6 +26,7 @@ class CommittedReader {
   struct Place {
     std::uint64_t log_id = 0;
     Boundary after;
+    Epoch loss;  // the accepted loss that was known when it was read; 0: none
   };
 
   /// `bytes` must outlive it. Errors: those of LogReader::open and of reading.
@@ -41,7 +42,7 @@ class CommittedReader {
   Result<std::optional<Record>> next();
 
   Lsn position() const { return position_; }
-  Place place() const { return {state_.anchor.log_id, returned_}; }
+  Place place() const { return {state_.anchor.log_id, returned_, loss_}; }
   Lsn committed() const { return committed_; }
   LogEnd end() const { return cursor_.end(); }
   /// Whether what was returned is no part of the log any more, by what a later writer has made of
@@ -83,6 +84,7 @@ class CommittedReader {
   LogCursor cursor_;
   Lsn position_;       // behind the last record that was returned or passed over
   Boundary returned_;  // behind the last data record of these: nobody has lost a pad
+  Epoch loss_;         // the accepted loss that was known when that was read
   Lsn committed_;
   std::deque<Held> held_;
   std::uint64_t held_bytes_ = 0;

@@ -137,9 +137,16 @@ Result<std::optional<Record>> FailoverReader::read_another() {
     auto record = try_next(replica);
     const bool replaced = replica.says_replaced();
     if (!record.ok() && !replaced) continue;
+    const bool undecided = replaced && replica.reader->undecided();
+    if (undecided && replica.reader->epoch() < left_) {
+      const Nanoseconds now = clock_->now();  // who read one of a later epoch is not told
+      replica.failure = Failure{record.error(), false, now, Nanoseconds{0}};
+      replica.reader.reset();
+      continue;
+    }
     if (replaced || *record) {
       take(index);
-      return replaced && replica.reader->undecided() ? read_later(record.error()) : record;
+      return undecided ? read_later(record.error()) : record;
     }
     if (!readable) readable = index;
   }
@@ -194,6 +201,7 @@ Result<std::optional<Record>> FailoverReader::look_around() {
 
 /// Keeps what it had come to.
 void FailoverReader::leave(Replica& replica) {
+  left_ = replica.reader->epoch();
   if (replica.reader->undecided()) not_before_ = replica.reader->epoch();
   place_ = replica.reader->place();
   committed_ = std::max(committed_, replica.reader->committed());

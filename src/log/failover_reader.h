@@ -81,6 +81,7 @@ class FailoverReader {
   std::size_t current_ = 0;
   std::optional<CommittedReader::Place> place_;  // when a replica was left last; set by open
   Lsn committed_;                                // as far as those that were left have said
+  Epoch left_;                                   // of the one that was left last
   Epoch not_before_;  // of a replica that is read: one of it says that a loss was accepted
   Nanoseconds looked_around_{0};
 };

@@ -1150,5 +1150,100 @@ TEST(LogAfterALoss, WhatOnlyAWordVouchesForIsNotGivenUpInSilence) {
   EXPECT_GT(opened, 0u);
 }
 
+// A loss was accepted in epoch 2; a reader begins in epoch 3, and reads all that is left, of epoch
+// 1. What is trimmed then held a change of the quorum alone. Expect: it has the next record.
+TEST(LogAfterALoss, AReaderThatBeganAfterTheLossReadsOnBehindATrim) {
+  Cluster cluster;
+  Writer log = gone_on_without_zero(cluster, 0);
+  ASSERT_NE(log, nullptr);
+  Cluster::settle(*log);
+  log.reset();
+  cluster.cut_off(0, false);
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const std::size_t index : {0u, 1u, 2u}) peers.push_back(cluster.peer(index));
+  auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                          cluster.world().clock());
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  for (int count = 0; count < 3; ++count) {
+    const auto record = reader->next();
+    ASSERT_TRUE(record.ok() && *record);
+  }
+  ASSERT_TRUE(log->change_quorum(3).ok());
+  ASSERT_TRUE(log->trim(log->status().tail).ok());
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  bool found = false;
+  for (int looks = 0; looks < 4 && !found; ++looks) {
+    const auto record = reader->next();
+    ASSERT_TRUE(record.ok()) << record.error().message;
+    found = record->has_value();
+    if (found) {
+      EXPECT_EQ((*record)->index, 3u);
+    }
+    cluster.world().pass(milliseconds(150));
+  }
+  EXPECT_TRUE(found);
+}
+
+// A reader is at the end of what went on without a loss; then the one that alone has the loss is
+// all that answers. Expect: nobody can be reached that has more, and not that a tail was replaced.
+TEST(LogAfterALoss, WhoReadALaterEpochIsNotToldOfWhatCameToNothingByTheOnlyOneThere) {
+  std::size_t tried = 0;
+  for (std::uint64_t events = 300; events < 2500 && tried == 0; events += 19) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    const auto tickets = Cluster::append(*log, 10);
+    Cluster::settle(*log);
+    log.reset();
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const std::size_t index : {0u, 1u, 2u}) peers.push_back(cluster.peer(index));
+    auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                            cluster.world().clock());
+    ASSERT_TRUE(reader.ok()) << reader.error().message;
+    for (int count = 0; count < 10; ++count) ASSERT_TRUE(reader->next().ok());
+    cluster.cut_off(0, true);
+    for (const std::size_t index : {1u, 2u}) cluster.flip_record(index, tickets[3].lsn);
+    cluster.world().cut_after(cluster.server(2).machine(), events);
+    const bool accepted = accepting(cluster).ok();
+    cluster.world().cancel_cut();
+    cluster.stop(2);
+    cluster.start(2);
+    if (accepted || cluster.scan(1).start.state().epoch != kAccepted ||
+        !cluster.scan(2).start.state().marks.incomplete) {
+      continue;
+    }
+    ++tried;
+    cluster.cut_off(0, false);
+    cluster.cut_off(1, true);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    Cluster::settle(*log);
+    log.reset();
+    for (int looks = 0; looks < 5; ++looks) {
+      ASSERT_TRUE(reader->next().ok());
+      cluster.world().pass(milliseconds(150));
+    }
+    cluster.cut_off(1, false);
+    cluster.cut_off(0, true);
+    cluster.cut_off(2, true);
+    for (int looks = 0; looks < 5; ++looks) {
+      const auto record = reader->next();
+      if (!record.ok()) {
+        EXPECT_NE(record.code(), ErrorCode::Fenced) << record.error().message;
+      }
+      cluster.world().pass(milliseconds(150));
+    }
+    for (const std::size_t index : {0u, 2u}) cluster.cut_off(index, false);
+    for (int looks = 0; looks < 3; ++looks) {
+      cluster.world().pass(milliseconds(150));
+      const auto record = reader->next();
+      EXPECT_TRUE(record.ok()) << record.error().message;
+    }
+  }
+  EXPECT_EQ(tried, 1u);
+}
+
 }  // namespace
 }  // namespace perdure
