@@ -309,7 +309,8 @@ Result<void> ReplicatedLog::open_sessions(const Opening& opening) {
                     "that replica, or copy the log into a new one if all are there",
                     options_.pool, newest_peer_, epoch_.value)};
   }
-  epoch_.value += options_.accept_loss ? kAcceptedLossStep : 1;
+  const std::uint32_t step = options_.accept_loss ? kAcceptedLossStep : 1;
+  epoch_ = std::min(kEpochMax, Epoch{epoch_.value + step});
   // Whoever can not succeed fences nobody. A new log needs all of its replicas.
   const std::size_t fit = fit_of(configuration);
   const bool enough =
