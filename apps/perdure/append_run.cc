@@ -23,7 +23,7 @@ constexpr milliseconds kWaitSlice(50);
 constexpr int kInputWaitMs = 100;
 constexpr int kLostWaitMs = 1;  // before the next try while the quorum is lost
 // What a replica beyond the quorum gets at the end, so that the next writer need not repair it.
-constexpr Nanoseconds kSettleTime = milliseconds(500);
+constexpr milliseconds kSettleTime(500);
 
 Nanoseconds now() { return Clock::monotonic().now(); }
 
@@ -188,25 +188,13 @@ void AppendRun::stop_before_current(const Error& error) {
   outcome_.error = error;
 }
 
-/// All is committed: lets the replicas that are slower than the quorum finish too, and readers know
-/// of it. What is not reached is in the status.
-void AppendRun::settle() {
-  const Nanoseconds begin = now();
-  while (now() - begin < kSettleTime && signals_received() < 2) {
-    if (log_.close(std::chrono::milliseconds(100)).ok()) return;
-    const LogStatus status = log_.status();
-    const auto behind = [&](const ReplicaStatus& replica) {
-      return replica.up && replica.durable_below < status.tail;
-    };
-    if (std::none_of(status.replicas.begin(), status.replicas.end(), behind)) return;
-  }
-}
-
 void AppendRun::finish() {
   line_.clear();
   outcome_.elapsed = now() - started_;
   outcome_.empty_lines = source_.empty_lines();
-  if (open_.empty()) settle();
+  // All is committed: the replicas that are slower than the quorum finish too, and readers know of
+  // it. What is not reached is in the status.
+  if (open_.empty()) (void)log_.close(kSettleTime);
   outcome_.status = log_.status();
   if (open_.empty()) return;
   RecordRange& range = outcome_.open;

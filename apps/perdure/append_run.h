@@ -89,7 +89,6 @@ class AppendRun {
   bool may_come_back(const Error& error) const;
   void look_around();
   void note_repairs();
-  void settle();
   void finish();
   void stop_before_current(const Error& error);
 

@@ -52,7 +52,7 @@ void warn_of_missing_votes(const ReplicaSurvey& survey, const std::string& reaso
   for (const std::string& name : survey.not_asked()) {
     unasked += (unasked.empty() ? "; not asked: " : ", ") + name;
   }
-  const log::Configuration log = *survey.configuration();
+  const log::Configuration log = survey.configurations().back();
   const std::string why =
       choice.voters < choice.needed
           ? fmt::format("{} of its {} replicas can say what is committed, and it takes {}",
@@ -73,7 +73,7 @@ Result<std::string> choose_peer(const ReadCommand& command) {
   if (const auto missing = survey.missing_pool()) return *missing;
   if (peers.size() == 1) {
     survey.read_starts();
-    if (survey.configuration()) warn_of_missing_votes(survey, "");
+    if (survey.best()) warn_of_missing_votes(survey, "");
     return peers.front();
   }
   survey.read_all();

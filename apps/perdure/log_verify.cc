@@ -57,10 +57,8 @@ bool same_log(const ScanReport& one, const ScanReport& other) {
 }
 
 /// Of a pool that has no log, what that means.
-std::string blank_reason(const SurveyedReplica& replica, const ScanReport* history) {
+std::string blank_reason(const SurveyedReplica& replica, const ScanReport* history, bool member) {
   if (history != nullptr) {
-    const auto pool = log::parse_uuid(replica.pool_uuid);
-    const bool member = pool && history->start.state().configuration.has(*pool);
     return member ? log::describe_difference(*replica.survey, *history) + "; repair copies them"
                   : "it holds nothing, and is no replica of this log";
   }
@@ -71,15 +69,19 @@ std::string blank_reason(const SurveyedReplica& replica, const ScanReport* histo
       replica.epoch.value);
 }
 
-Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool alone) {
+Judgement judge(const ReplicaSurvey& survey, const SurveyedReplica& replica,
+                const ScanReport* history) {
+  const bool alone = survey.replicas().size() == 1;
+  const bool member = survey.is_member(replica);
   if (!replica.survey) return {Verdict::Unreachable, replica.error->message};
   if (replica.survey->damage) return {Verdict::Damaged, replica.survey->damage->message};
   if (!replica.survey->report) {
-    return {Verdict::Different, blank_reason(replica, history)};
+    return {Verdict::Different, blank_reason(replica, history, member)};
   }
   const ScanReport& report = *replica.survey->report;
   PERDURE_ASSERT(history != nullptr);  // at least this replica has a log
   if (!same_log(report, *history)) return {Verdict::Different, "it holds another log"};
+  if (!member) return {Verdict::Different, "it is no replica of this log"};
   if (has_damage(report, *history)) {
     return {Verdict::Damaged,
             fmt::format("the record at LSN {} (index {}) is damaged here, or was never whole, and "
@@ -193,7 +195,7 @@ ExitStatus run_verify(const VerifyCommand& command) {
   std::string text;
   ordered_json replicas = ordered_json::array();
   for (const SurveyedReplica& replica : survey.replicas()) {
-    const Judgement judgement = judge(replica, history, survey.replicas().size() == 1);
+    const Judgement judgement = judge(survey, replica, history);
     equal += judgement.verdict == Verdict::Equal ? 1 : 0;
     wrong =
         wrong || (judgement.verdict != Verdict::Equal && judgement.verdict != Verdict::Unreachable);

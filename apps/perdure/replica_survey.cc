@@ -151,43 +151,51 @@ std::optional<std::size_t> ReplicaSurvey::best() const {
   return log::choose_history(surveys);
 }
 
-std::optional<log::Configuration> ReplicaSurvey::configuration() const {
+log::Configurations ReplicaSurvey::configurations() const {
   const auto from = best();
   if (!from) return {};
   log::Statements statements;
   for (const SurveyedReplica& replica : replicas_) {
     if (!replica.survey || !replica.survey->report) continue;
     if (log_id_of(replica) != log_id_of(replicas_[*from])) continue;
-    const log::LogState& state = replica.survey->state();
-    statements.all.push_back({state.epoch, state.configuration, {}, {}, state.marks.incomplete});
+    statements.all.push_back(log::statement_of(*replica.survey));
   }
-  return log::newest_stated(statements);
+  const log::Configuration known = log::newest_known(statements, log::newest_stated(statements));
+  return log::in_play_by(known, log::statement_of(*replicas_[*from].survey));
+}
+
+bool ReplicaSurvey::is_member(const SurveyedReplica& replica) const {
+  const auto pool = log::parse_uuid(replica.pool_uuid);
+  const log::Configurations in_play = configurations();
+  return !pool || std::any_of(in_play.begin(), in_play.end(),
+                              [&](const log::Configuration& each) { return each.has(*pool); });
 }
 
 log::Choice ReplicaSurvey::choice() const {
-  const auto stated = configuration();
-  PERDURE_ASSERT(stated.has_value());
+  const log::Configurations in_play = configurations();
+  PERDURE_ASSERT(!in_play.empty());
   std::vector<log::Candidate> candidates;
   for (const SurveyedReplica& replica : replicas_) {
     const auto pool = log::parse_uuid(replica.pool_uuid);
     if (!pool || !replica.survey) continue;
     candidates.push_back(log::candidate_of(*pool, *replica.survey, log_id_of(replicas_[*best()])));
   }
-  return log::choose(candidates, {*stated});
+  return log::choose(candidates, in_play);
 }
 
 std::vector<std::string> ReplicaSurvey::not_asked() const {
   std::vector<std::string> names;
-  const auto stated = configuration();
-  if (!stated) return names;
-  for (const log::Member& member : stated->members) {
-    const std::string uuid = pmem::to_string(member.pool);
-    // One that does not answer is known by its address alone.
-    const bool asked =
-        std::any_of(replicas_.begin(), replicas_.end(), [&](const SurveyedReplica& each) {
-          return each.pool_uuid == uuid || (each.pool_uuid.empty() && each.name == member.name);
-        });
-    if (!asked) names.push_back(member.name);
+  for (const log::Configuration& configuration : configurations()) {
+    for (const log::Member& member : configuration.members) {
+      const std::string uuid = pmem::to_string(member.pool);
+      // One that does not answer is known by its address alone.
+      const bool asked =
+          std::any_of(replicas_.begin(), replicas_.end(), [&](const SurveyedReplica& each) {
+            return each.pool_uuid == uuid || (each.pool_uuid.empty() && each.name == member.name);
+          });
+      const bool named = std::find(names.begin(), names.end(), member.name) != names.end();
+      if (!asked && !named) names.push_back(member.name);
+    }
   }
   return names;
 }

@@ -47,11 +47,13 @@ class ReplicaSurvey {
   const std::vector<SurveyedReplica>& replicas() const { return replicas_; }
   /// The replica that holds the log's history: of the highest epoch, and of those the longest.
   std::optional<std::size_t> best() const;
-  /// Of what was read, the newest configuration by the states of that log; nothing: no log was
-  /// read.
-  std::optional<log::Configuration> configuration() const;
+  /// The configurations of that log that are in play, by what was read: by the states alone after
+  /// read_starts(). Empty: no log was read.
+  log::Configurations configurations() const;
+  /// Whether it is a replica by one of these, as far as its pool is known.
+  bool is_member(const SurveyedReplica& replica) const;
   /// Whether what was read surely has all that is committed, by the log's own quorum.
-  /// Requires that there is a configuration.
+  /// Requires that a log was read.
   log::Choice choice() const;
   /// The log's replicas that are none of these, by the addresses at which they were admitted.
   std::vector<std::string> not_asked() const;

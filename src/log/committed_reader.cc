@@ -42,6 +42,12 @@ Lsn committed_at_least(const LogStart& start) {
   return std::min(start.committed_word.value_or(Lsn{}), start.state().begin);
 }
 
+/// Up to where records were durable on the replica, by what it says itself.
+Lsn promised_by(const LogStart& start) {
+  return std::max(
+      {start.committed_word.value_or(Lsn{}), start.state().begin, start.tail_word.value_or(Lsn{})});
+}
+
 bool same_epoch(const LogState& one, const LogState& other) {
   return one.epoch == other.epoch && one.begin == other.begin;
 }
@@ -70,6 +76,10 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
   LogCursor cursor(bytes, start.state(), start.state().head);
   const auto there = walk_to(cursor, from, Deadline::after(kVisibleWithin));
   if (!there.ok() && cursor.position() < from && cursor.end() != LogEnd::Torn) {
+    PERDURE_TRY(now, readable_start(bytes, options.name));
+    // What was promised before it was walked to, and was not cut off since, is damaged.
+    const bool damaged = promised_by(start) > cursor.position() && now.state() == start.state();
+    if (damaged) return there.error();
     return Error{
         ErrorCode::Busy,
         fmt::format("{} has nothing at {} yet, its records end at {}; read another one, or "
@@ -161,8 +171,7 @@ Result<bool> CommittedReader::look_again() {
   PERDURE_TRY_VOID(follow_state(now.state()));
   committed_ = std::max(committed_, now.committed_word.value_or(Lsn{}));
   if (!held_.empty() && may_return(held_.front().after.lsn)) return true;
-  const Lsn promised = std::max(
-      {now.committed_word.value_or(Lsn{}), now.state().begin, now.tail_word.value_or(Lsn{})});
+  const Lsn promised = promised_by(now);
   if (promised <= cursor_.position()) return false;
   // It may have become readable between the two looks; only a second failure is damage.
   const Lsn before = cursor_.position();
@@ -251,6 +260,12 @@ bool CommittedReader::is_kept(const LogState& now) const {
 /// an accepted loss may be on too few, with all the epochs that rest on it. From where, the state
 /// says of its own epoch only.
 Error CommittedReader::note_replaced() {
+  if (state_.epoch <= returned_.epoch) {
+    return Error{ErrorCode::Busy,
+                 fmt::format("{} was left behind in epoch {}: up to LSN {} it has not what was "
+                             "read; read another replica, or later",
+                             options_.name, state_.epoch.value, returned_.lsn.value)};
+  }
   const bool by_this_epoch =
       state_.epoch.value == returned_.epoch.value + 1 && state_.begin < returned_.lsn;
   const Epoch loss = state_.configuration.loss;
@@ -275,7 +290,7 @@ Error CommittedReader::note_replaced() {
         loss.value, options_.name);
   }
   Error error{ErrorCode::Fenced, std::move(words)};
-  if (state_.epoch > returned_.epoch && !undecided_) replaced_ = error;
+  if (!undecided_) replaced_ = error;
   return error;
 }
 

@@ -365,8 +365,10 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
   } else if (report.next_index > history.next_index) {
     say(fmt::format("records {} to {} (up to LSN {}) that are in no committed history",
                     history.next_index, report.next_index - 1, report.tail.value));
+  } else if (!same && report.tail < history.tail) {
+    say("a change of the replicas behind, or with other records at its end");
   } else if (!same) {
-    say("another history");
+    say("other records, or a change of the replicas, that are in no committed history");
   }
   if (report.extent > report.tail) {
     say(fmt::format("damaged record at {}", report.tail.value));

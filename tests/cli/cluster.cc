@@ -52,6 +52,10 @@ void Cluster::start(std::size_t index) {
   if (!daemons_[index]->await()) ADD_FAILURE() << daemons_[index]->wait().said;
 }
 
+std::unique_ptr<server::DaemonProcess> Cluster::another(const std::string& pools) const {
+  return std::unique_ptr<server::DaemonProcess>(server::DaemonProcess::serving(pools, declared_));
+}
+
 void Cluster::damage(std::size_t index, const std::string& what) const {
   std::string bytes = read_file(pool_file(index));
   const std::size_t at = bytes.find(what);

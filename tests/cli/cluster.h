@@ -28,6 +28,9 @@ class Cluster {
   /// Starts the peer again where it was.
   void start(std::size_t index);
 
+  /// One more peer like these, on `pools`, without a pool.
+  std::unique_ptr<server::DaemonProcess> another(const std::string& pools) const;
+
   /// Flips one bit of the first place of `what` in the pool's file. The peer must be stopped.
   void damage(std::size_t index, const std::string& what) const;
 

@@ -105,5 +105,30 @@ TEST(Replica, IsTakenAwayAndComesBackAsAnother) {
   }
 }
 
+// An addition that was refused leaves a copy that is whole, and none of the replicas.
+TEST(Replica, ACopyThatIsNoReplicaIsNotCountedByVerify) {
+  Cluster cluster;
+  ASSERT_EQ(run(cluster.log("append"), "one\ntwo\n").status, 0);
+  const test::TestDirectory pools;
+  const auto newcomer = cluster.another(pools.path());
+  const std::string address = newcomer->address("control");
+  ASSERT_EQ(
+      run({"pool", "create", "--peers", address, "--pool", "orders", "--bytes", "4MiB"}).status, 0);
+  cluster.stop(2);
+  const Outcome added = run({"log", "replica", "add", "--peers", cluster.all(), "--pool", "orders",
+                             "--new-quorum", "4", address});
+  EXPECT_EQ(added.status, 1) << added.out;
+  EXPECT_TRUE(contains(added.err, "nothing was changed")) << added.err;
+  cluster.start(2);
+  EXPECT_EQ(run(cluster.log("repair")).status, 0);
+  EXPECT_EQ(run(cluster.log("verify")).status, 0);
+  const Outcome verified =
+      run({"log", "verify", "--peers", cluster.all() + "," + address, "--pool", "orders"});
+  EXPECT_EQ(verified.status, 4) << verified.out;
+  EXPECT_TRUE(contains(verified.out, address + ": different: it is no replica of this log"))
+      << verified.out;
+  EXPECT_TRUE(contains(verified.out, "3 of 4 replicas are whole")) << verified.out;
+}
+
 }  // namespace
 }  // namespace perdure::cli

@@ -1,5 +1,6 @@
 // Long records, changes of the replicas, trims, epochs and back-off of one log, where two of them
 // meet and something fails meanwhile. docs/log-protocol.md.
+#include "log/failover_reader.h"
 #include "log_cluster.h"
 #include "testing/relayed_peer.h"
 
@@ -555,6 +556,111 @@ TEST(LogMeetings, AnAddressThatComesBackWithAnotherReplicasPoolDoesNotCount) {
   const std::uint64_t records = log->status().next_index;
   Cluster::settle(*log);
   cluster.expect_all(0, records);
+}
+
+// What a READ does not return yet passes; what the replica says that it had does not.
+TEST(LogMeetings, WhoBeginsBehindDamageIsToldOfIt) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  const auto tickets = Cluster::append(*log, 10);
+  Cluster::settle(*log);
+  log.reset();
+  constexpr std::uint64_t kPlaceInHeader = 8;
+  cluster.flip(0, log::kRingAt + tickets[3].lsn.value + kPlaceInHeader);
+  const auto begin_at = [&](std::size_t index, Lsn from) {
+    std::optional<ErrorCode> code;
+    cluster.on_medium(index, [&](std::span<std::byte> bytes) {
+      LocalBytes local(bytes);
+      const auto reader = log::CommittedReader::open(local, {from, false, "it"});
+      if (!reader.ok()) code = reader.code();
+    });
+    return code;
+  };
+  EXPECT_EQ(begin_at(0, tickets[7].lsn), ErrorCode::Corrupt);
+  EXPECT_EQ(begin_at(0, tickets[3].lsn), std::nullopt) << "what is damaged is behind it";
+  EXPECT_EQ(begin_at(1, tickets[7].lsn), std::nullopt);
+  EXPECT_EQ(begin_at(1, Lsn{tickets[9].end.value + 4096}), ErrorCode::Busy);
+}
+
+TEST(LogMeetings, AReplicaThatLacksOnlyAChangeIsNotSaidToHaveAnotherHistory) {
+  Cluster cluster(4);
+  Writer log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  const std::string first = log->status().replicas[0].pool_uuid;
+  cluster.stop(2);
+  ASSERT_TRUE(log->replace_replica(first, cluster.peer(3)).ok());
+  cluster.start(2);
+  const auto reports = log->repair();
+  Cluster::expect_repaired(reports, 1);
+  EXPECT_EQ(reports.at(0).found,
+            "a change of the replicas behind, or with other records at its end");
+}
+
+// The writer has left a long record on 0 alone, and the next one went on with 1 and 2.
+TEST(LogMeetings, AReplicaThatWasLeftBehindIsNotSaidToHaveReplacedWhatWasRead) {
+  Cluster cluster;
+  WriterOptions options = cluster.options();
+  options.shape = LogShape::Compound;
+  auto first = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  Writer log = std::move(first).value();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  cluster.stop(1);
+  cluster.stop(2);
+  const std::string never(2000, 'n');  // goes beyond what is committed then
+  const auto ticket = log->append(std::as_bytes(std::span(never)));
+  ASSERT_TRUE(ticket.ok() && log->wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
+  log.reset();
+  cluster.stop(0);
+  cluster.start(1);
+  cluster.start(2);
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  log.reset();
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const std::size_t index : {1u, 0u}) peers.push_back(cluster.peer(index));
+  auto reader = log::FailoverReader::open(std::move(peers), {kPool, {}, milliseconds(20)},
+                                          cluster.world().clock());
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  for (int read = 0; read < 6; ++read) {
+    const auto record = reader->next();
+    ASSERT_TRUE(record.ok() && *record) << read;
+  }
+  cluster.stop(1);
+  cluster.start(0);
+  std::string words;
+  for (int looks = 0; looks < 20; ++looks) {
+    cluster.world().pass(milliseconds(150));
+    const auto record = reader->next();
+    ASSERT_FALSE(record.ok() && *record);
+    if (record.ok()) continue;
+    EXPECT_NE(record.code(), ErrorCode::Fenced) << record.error().message;
+    words += record.error().message + "\n";
+  }
+  EXPECT_EQ(words.find("replaced"), std::string::npos) << words;
+  EXPECT_NE(words.find("was left behind in epoch"), std::string::npos) << "said: " << words;
+  // With the one back that has everything, it is read on there.
+  cluster.stop(0);
+  cluster.start(1);
+  cluster.start(2);
+  log = cluster.opened({1, 2, 0});
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  bool read = false;
+  for (int looks = 0; looks < 20 && !read; ++looks) {
+    cluster.world().pass(milliseconds(150));
+    const auto record = reader->next();
+    ASSERT_TRUE(record.ok()) << record.error().message;
+    read = record->has_value();
+  }
+  EXPECT_TRUE(read);
 }
 
 }  // namespace
