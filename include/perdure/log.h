@@ -329,8 +329,8 @@ class LogReader {
   /// Fenced, and it goes on.
   ///
   /// Errors  NotFound (the record was trimmed, and no replica that can be read has it), Busy (a
-  ///         replica is being repaired or added; one whose addition came to nothing says so for
-  ///         ever: name it no more), Disconnected, TimedOut, Corrupt (more was durable than can
+  ///         replica is being repaired or added, or was left behind; one whose addition came to
+  ///         nothing says so for ever: name it no more), Disconnected, TimedOut, Corrupt (more was durable than can
   ///         be read: repair), Fenced (records that were returned, uncommitted or given up since by
   ///         accept_loss, were replaced by a newer writer's; or the pools hold another log now),
   ///         InvalidArgument (the replica was removed from the log; moved from, or in a child of
