@@ -330,11 +330,11 @@ class LogReader {
   ///
   /// Errors  NotFound (the record was trimmed, and no replica that can be read has it), Busy (a
   ///         replica is being repaired or added, or was left behind; one whose addition came to
-  ///         nothing says so for ever: name it no more), Disconnected, TimedOut, Corrupt (more was durable than can
-  ///         be read: repair), Fenced (records that were returned, uncommitted or given up since by
-  ///         accept_loss, were replaced by a newer writer's; or the pools hold another log now),
-  ///         InvalidArgument (the replica was removed from the log; moved from, or in a child of
-  ///         fork). Of several that apply, the one that is most likely to pass.
+  ///         nothing says so for ever: name it no more), Disconnected, TimedOut, Corrupt (more was
+  ///         durable than can be read: repair), Fenced (records that were returned, uncommitted or
+  ///         given up since by accept_loss, were replaced by a newer writer's; or the pools hold
+  ///         another log now), InvalidArgument (the replica was removed from the log; moved from,
+  ///         or in a child of fork). Of several that apply, the one that is most likely to pass.
   /// Cost    no round trip for most records: they are read in pieces of up to 1 MiB. At the end,
   ///         some round trips, and every 100 ms some to each of the other replicas, with each of
   ///         which it keeps a session then. Where a peer is lost, up to `timeout`.
