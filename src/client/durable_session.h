@@ -172,17 +172,16 @@ class DurableSession {
   /// The same in the caller, for a range alone that is one message, or one WRITE and its flush, and
   /// can be posted at once. 0: it is not that, or something is wrong, and nothing was done.
   std::uint64_t begin_common(const persist::UpdateItem& item) {
-    if (!waiting_.empty()) return 0;
-    const std::size_t method = method_for(item.data.length);
-    const std::uint64_t request = requester_->begin_common(method, item, nullptr);
-    if (request == 0) return 0;
-    if (options_.ranges_again) note_extent(request, item);
-    return note_begun(method, request, item.data.length);
+    return begin_common_by(method_for(item.data.length), item);
   }
   /// The same for a single range that is written again and again, such as a word: each time after
   /// the one before has resolved.
   Result<std::uint64_t> begin_place(const persist::UpdateItem& item) {
     return begin_by(place_method(item.data.length), {&item, 1});
+  }
+  /// The same as begin_common() does it.
+  std::uint64_t begin_common_place(const persist::UpdateItem& item) {
+    return begin_common_by(place_method(item.data.length), item);
   }
   /// The largest range that begin and begin_place take.
   std::uint64_t range_bytes_max() const { return range_bytes_max_; }
@@ -358,6 +357,13 @@ class DurableSession {
     return bytes <= place_small_bytes_max_ ? kPlaceSmall : kPlaceLarge;
   }
   Result<std::uint64_t> begin_by(std::size_t method, std::span<const persist::UpdateItem> items);
+  std::uint64_t begin_common_by(std::size_t method, const persist::UpdateItem& item) {
+    if (!waiting_.empty()) return 0;
+    const std::uint64_t request = requester_->begin_common(method, item, nullptr);
+    if (request == 0) return 0;
+    if (options_.ranges_again) note_extent(request, item);
+    return note_begun(method, request, item.data.length);
+  }
   void take_resolved();
   Result<void> check_turn() const;
   Result<void> check(std::span<const Ranges> epochs) const;

@@ -65,7 +65,7 @@ std::uint64_t DurableSession::begin_single(std::span<const Ranges> epochs) {
   if (item.data.length > std::min(range_bytes_max_, plan::kBatchBytesMax)) return 0;
   if (window_full(persist::OrderedSize{}.with(item.data.length).fits(gather_bytes_max_))) return 0;
   if (overlaps_in_flight(item.at, item.data.length)) return 0;
-  return begin_common(item);
+  return begin_common_place(item);
 }
 
 Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs) {

@@ -111,7 +111,7 @@ Result<RemotePool::Begun> RemotePool::begin(std::span<const Range> ranges) {
     }
     // With nothing in flight nothing can be overtaken.
     if (ranges.size() == 1 && session.idle() && ranges[0].length <= session.range_bytes_max()) {
-      const std::uint64_t number = session.begin_common(items_[0]);
+      const std::uint64_t number = session.begin_common_place(items_[0]);
       if (number != 0) return Begun{links_, number};
     }
     const client::Ranges epoch(items_);
