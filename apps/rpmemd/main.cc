@@ -236,7 +236,7 @@ PoolHostOptions host_options(const DaemonConfig& config) {
   PoolHostOptions options;
   options.directories = {config.poolset_dir, config.part_dirs};
   options.region.declared = config.declared;
-  options.ddio = config.persist_apm ? Ddio::Off : Ddio::On;
+  options.service.settings.ddio = config.persist_apm ? Ddio::Off : Ddio::On;
   options.listen_host = listen_host();
   return options;
 }

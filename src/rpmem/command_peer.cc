@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/connect_session.h"
-#include "client/dial.h"
 #include "control/json_codec.h"
 #include "core/try.h"
 #include "fabric/open_device.h"
@@ -16,10 +14,6 @@ namespace perdure::rpmem {
 namespace {
 
 constexpr Nanoseconds kTryWithin = std::chrono::seconds(5);  // a transport, where others follow
-
-Error no_such_request() {
-  return {ErrorCode::Unsupported, "an rpmemd has one pool, and is not asked for others"};
-}
 
 }  // namespace
 
@@ -58,11 +52,6 @@ Error CommandPeer::with_complaint(const Error& error) const {
   const std::string complaint = command_->complaint();
   return {error.code, fmt::format("target {}: {}{}", name_, error.message,
                                   complaint.empty() ? "" : "; it says: " + complaint)};
-}
-
-Error CommandPeer::unreadable(const Error& error) const {
-  const bool other = error.code == ErrorCode::VersionMismatch;
-  return with_complaint({other ? error.code : ErrorCode::ProtocolError, error.message});
 }
 
 Error CommandPeer::out_of_step() const {
@@ -115,13 +104,13 @@ std::vector<Transport> CommandPeer::candidates() const {
 Result<client::Session> CommandPeer::open_session(const control::SessionRequest& request,
                                                   Deadline deadline) {
   if (device_ != nullptr) {
-    return open_over(device_->transport(), request, deadline, deadline.left());
+    return open_with(device_->transport(), request, deadline, deadline.left());
   }
   const auto candidates = this->candidates();
   for (const Transport transport : candidates) {
     const bool last = transport == candidates.back();
     const Nanoseconds within = last ? deadline.left() : kTryWithin;
-    auto session = open_over(transport, request, deadline, within);
+    auto session = open_with(transport, request, deadline, within);
     if (session.ok() || last || !in_step_) return session;
     // What the pool says is the same over every transport.
     const ErrorCode code = session.code();
@@ -132,7 +121,7 @@ Result<client::Session> CommandPeer::open_session(const control::SessionRequest&
   return Error{ErrorCode::Unsupported, "no transport"};
 }
 
-Result<client::Session> CommandPeer::open_over(Transport transport,
+Result<client::Session> CommandPeer::open_with(Transport transport,
                                                const control::SessionRequest& request,
                                                Deadline deadline, Nanoseconds connect_within) {
   std::shared_ptr<fabric::Device> device = device_;
@@ -140,38 +129,9 @@ Result<client::Session> CommandPeer::open_over(Transport transport,
     PERDURE_TRY(opened, fabric::open_device(transport));
     device = std::move(opened);
   }
-  control::SessionAsk wanted;
-  wanted.request = request;
-  wanted.transport = transport;
-  PERDURE_TRY(body, ask(FrameKind::Session, control::encode(wanted), deadline));
-  const auto grant = control::decode_grant(body);
-  if (!grant) return unreadable(grant.error());
-  auto session =
-      client::connect_session(*grant, grant->address, *device, client::default_endpoints(),
-                              deadline.within(connect_within));
-  if (session.ok()) {
-    device_ = std::move(device);
-  } else {
-    (void)close_session(grant->session, control::Left::NotKnown, deadline);
-  }
+  auto session = open_over(*device, request, deadline, connect_within);
+  if (session.ok()) device_ = std::move(device);
   return session;
 }
-
-/// The pool goes with the session: there is no next writer to whom it matters what was left.
-Result<void> CommandPeer::close_session(std::uint64_t id, control::Left, Deadline deadline) {
-  PERDURE_TRY(body, ask(FrameKind::EndSession, encode_session_end(id), deadline));
-  return control::decode_accepted(body);
-}
-
-Result<std::vector<control::PoolDescription>> CommandPeer::list(Deadline) {
-  return no_such_request();
-}
-Result<control::PoolDescription> CommandPeer::describe(const std::string&, Deadline) {
-  return no_such_request();
-}
-Result<control::PoolDescription> CommandPeer::create(const control::PoolRequest&, Deadline) {
-  return no_such_request();
-}
-Result<void> CommandPeer::fence(const std::string&, Epoch, Deadline) { return no_such_request(); }
 
 }  // namespace perdure::rpmem

@@ -33,10 +33,9 @@ Uuid16 draw_uuid() {
 }
 
 /// The rpmemd of a client that crashed a moment ago may not have ended yet.
-Result<PartSet> open_parts(const SetFile& set, std::uint64_t bytes_min) {
-  constexpr Nanoseconds kBusyWithin = std::chrono::seconds(3);
+Result<PartSet> open_parts(const SetFile& set, std::uint64_t bytes_min, Nanoseconds busy_within) {
   constexpr int kAskEveryMs = 10;
-  const Deadline deadline = Deadline::after(kBusyWithin);
+  const Deadline deadline = Deadline::after(busy_within);
   for (;;) {
     auto opened = PartSet::open(set, bytes_min);
     if (opened.ok() || opened.code() != ErrorCode::Busy || deadline.passed()) return opened;
@@ -109,7 +108,7 @@ Result<PoolAnswer> PoolHost::create(const PoolAsk& ask) {
 Result<PoolAnswer> PoolHost::open(const PoolAsk& ask) {
   if (parts_ != nullptr) return Error{ErrorCode::Busy, "this rpmemd has its pool already"};
   PERDURE_TRY(set, read_set(options_.directories, ask.set));
-  PERDURE_TRY(parts, open_parts(set, ask.bytes));
+  PERDURE_TRY(parts, open_parts(set, ask.bytes, options_.busy_within));
   auto served = serve(std::move(parts), ask);
   if (!served.ok()) parts_.reset();
   return served;
@@ -118,8 +117,13 @@ Result<PoolAnswer> PoolHost::open(const PoolAsk& ask) {
 Result<PoolAnswer> PoolHost::serve(PartSet parts, const PoolAsk& ask) {
   parts_ = std::make_unique<PartSet>(std::move(parts));
   PERDURE_TRY_VOID(parts_->note_client(ask.client, ask.again));
-  PERDURE_TRY(region, PartRegion::map(*parts_, options_.region));
-  region_ = std::move(region);
+  if (options_.map) {
+    PERDURE_TRY(region, options_.map(*parts_));
+    region_ = std::move(region);
+  } else {
+    PERDURE_TRY(region, PartRegion::map(*parts_, options_.region));
+    region_ = std::move(region);
+  }
   return PoolAnswer{parts_->set().pool_bytes(), parts_->attributes()};
 }
 
@@ -128,22 +132,25 @@ Result<void> PoolHost::require_pool() const {
   return Error{ErrorCode::InvalidArgument, "there is no pool: create or open one first"};
 }
 
+Result<std::shared_ptr<fabric::Device>> PoolHost::open_device(Transport transport) const {
+  if (options_.open_device) return options_.open_device(transport);
+  PERDURE_TRY(device, fabric::open_device(transport, options_.rnic));
+  return std::shared_ptr<fabric::Device>(std::move(device));
+}
+
 /// Over one transport at a time; it changes when the client can not be reached over the first.
 Result<void> PoolHost::offer(Transport transport) {
   if (device_ != nullptr && device_->transport() == transport) return {};
   service_.reset();
   device_.reset();
-  PERDURE_TRY(device, fabric::open_device(transport, options_.rnic));
+  PERDURE_TRY(device, open_device(transport));
   device_ = std::move(device);
-  server::ServiceOptions options;
-  options.settings.ddio = options_.ddio;
+  server::ServiceOptions options = options_.service;
   options.sessions_max = kSessionsMax;
   options.connect_within = kGrantedFor;
-  options.spin_budget = options_.spin;
-  options.handlers = options_.handlers;
   server::DataPlane plane;
   plane.device = device_.get();
-  if (transport == Transport::Tcp) {
+  if (transport == Transport::Tcp && !options_.listen_host.empty()) {
     plane.listen = control::to_string(control::HostPort{options_.listen_host, 0});
   }
   PERDURE_TRY(service, server::PeerService::open(std::move(options), {plane}));
@@ -167,6 +174,10 @@ Result<void> PoolHost::end_session(std::uint64_t session) {
   PERDURE_TRY_VOID(require_pool());
   if (service_ == nullptr) return {};
   return service_->close_session(session);
+}
+
+void PoolHost::abandon() {
+  if (service_ != nullptr) service_->abandon();
 }
 
 Result<void> PoolHost::set_attributes(const PoolAttributes& attributes) {

@@ -23,14 +23,18 @@ inline constexpr const char* kPoolName = "replica";
 struct PoolHostOptions {
   SetDirectories directories;
   PartRegionOptions region;
-  Ddio ddio = Ddio::On;  // Off: inbound DMA is known to bypass the caches (persist-apm)
-  std::string listen_host = "127.0.0.1";  // of the data plane over tcp
+  /// What the pool is served with: the host adds what is its own. Its settings say what is known of
+  /// inbound DMA (persist-apm).
+  server::ServiceOptions service;
+  std::string listen_host = "127.0.0.1";  // of the data plane over tcp; empty: any of the device's
   std::string rnic;
-  Nanoseconds spin = std::chrono::microseconds(50);
-  std::function<persist::RequestHandlers(const server::SessionTerms&)> handlers;  // ServiceOptions
+  Nanoseconds busy_within = std::chrono::seconds(3);  // how long it waits for parts that are in use
+  // In an emulated world; empty: fabric::open_device, PartRegion::map.
+  std::function<Result<std::shared_ptr<fabric::Device>>(Transport)> open_device;
+  std::function<Result<std::unique_ptr<pmem::Region>>(const PartSet&)> map;
 };
 
-/// Threads: one caller at a time; sessions have threads of their own.
+/// Threads: one caller at a time; sessions have threads of their own, unless the service has none.
 class PoolHost {
  public:
   explicit PoolHost(PoolHostOptions options) : options_(std::move(options)) {}
@@ -39,6 +43,10 @@ class PoolHost {
   Frame handle(const Frame& request);
   /// Whether a request has closed the pool: nothing more is to be handled.
   bool closed() const { return closed_; }
+  /// What its sessions have to do, where they have no threads: see PeerService::pump.
+  bool pump() { return service_ != nullptr && service_->pump(); }
+  /// The process or the machine is gone: see PeerService::abandon.
+  void abandon();
 
   // The requests. Errors besides those of PartSet and PartRegion: Busy (there is a pool already),
   // InvalidArgument (there is none yet).
@@ -54,6 +62,7 @@ class PoolHost {
   Result<std::string> answer(const Frame& request);
   Result<PoolAnswer> serve(PartSet parts, const PoolAsk& ask);
   Result<void> require_pool() const;
+  Result<std::shared_ptr<fabric::Device>> open_device(Transport transport) const;
   Result<void> offer(Transport transport);
 
   const PoolHostOptions options_;
@@ -61,8 +70,8 @@ class PoolHost {
   bool closed_ = false;
   // Destroyed in reverse: sessions, then the device, then the mapping, then the locks.
   std::unique_ptr<PartSet> parts_;
-  std::unique_ptr<PartRegion> region_;
-  std::unique_ptr<fabric::Device> device_;
+  std::unique_ptr<pmem::Region> region_;
+  std::shared_ptr<fabric::Device> device_;
   std::unique_ptr<server::PeerService> service_;
 };
 

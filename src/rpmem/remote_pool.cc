@@ -159,7 +159,7 @@ void RemotePool::follow() {
 
 void RemotePool::lead(const Begun& begun) {
   led_ = true;
-  const Nanoseconds since = Clock::monotonic().now();
+  const Nanoseconds since = options_.clock->now();
   std::uint32_t polls = 0;
   while (!is_settled(begun)) {
     link_->session->poll();
@@ -173,7 +173,7 @@ void RemotePool::lead(const Begun& begun) {
       if (is_settled(begun)) break;
     }
     if (++polls % kPollsPerLook != 0) continue;
-    if (Clock::monotonic().now() - since >= options_.spin) sleep_for_answer();
+    if (options_.clock->now() - since >= options_.spin) sleep_for_answer();
   }
   led_ = false;
   if (followers_ != 0) resolved_.notify_all();
@@ -188,18 +188,20 @@ void RemotePool::note_poll() {
   [[maybe_unused]] const auto wrote = ::write(wake_, &one, sizeof one);
 }
 
-/// Requires a connection. Until there may be an answer, or somebody else has polled.
+/// Requires a connection. Until there may be an answer, or somebody else has polled; and whether it
+/// comes in time.
 void RemotePool::sleep_for_answer() {
   fabric::Endpoint* const endpoint = link_->session->endpoint();
-  if (endpoint == nullptr || endpoint->wait_fd() < 0 || !endpoint->arm()) return;
-  pollfd wanted[] = {{endpoint->wait_fd(), POLLIN, 0}, {wake_, POLLIN, 0}};
-  sleeps_ = true;
-  mutex_.unlock();
-  (void)::poll(wanted, 2, kSleepSliceMs);
-  mutex_.lock();
-  sleeps_ = false;
-  std::uint64_t count = 0;
-  [[maybe_unused]] const auto got = ::read(wake_, &count, sizeof count);
+  if (endpoint != nullptr && endpoint->wait_fd() >= 0 && endpoint->arm()) {
+    pollfd wanted[] = {{endpoint->wait_fd(), POLLIN, 0}, {wake_, POLLIN, 0}};
+    sleeps_ = true;
+    mutex_.unlock();
+    (void)::poll(wanted, 2, kSleepSliceMs);
+    mutex_.lock();
+    sleeps_ = false;
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto got = ::read(wake_, &count, sizeof count);
+  }
   if (link_) link_->session->check_timeout();
 }
 

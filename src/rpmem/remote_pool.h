@@ -12,10 +12,12 @@
 #include "rpmem/command_peer.h"
 #include "rpmem/control.h"
 #include "rpmem/remote_command.h"
+#include "rpmem/target_peer.h"
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,6 +41,10 @@ struct RemotePoolOptions {
   Nanoseconds timeout = std::chrono::seconds(5);  // a target that is silent for this long is lost
   Nanoseconds spin = std::chrono::microseconds(100);  // then a call that waits sleeps
   bool measure_costs = true;
+  // In an emulated world:
+  StartTarget start;  // empty: a CommandPeer, by shell, target and choice
+  const Clock* clock = &Clock::monotonic();
+  std::function<void(Nanoseconds)> pause;  // between two tries to come back; empty: sleeps
 };
 
 /// Threads: any; calls of several are in flight together. A child made by fork() is refused with
@@ -88,7 +94,7 @@ class RemotePool {
  private:
   /// The connection: made anew when it was lost.
   struct Link {
-    CommandPeer* peer = nullptr;  // the session's
+    TargetPeer* peer = nullptr;  // the session's
     std::unique_ptr<client::DurableSession> session;
     std::unique_ptr<fabric::Memory> memory;
     std::unique_ptr<fabric::Memory> landing;
@@ -111,6 +117,8 @@ class RemotePool {
 
   RemotePool(RemotePoolOptions options, std::span<std::byte> memory);
   Result<void> start(FrameKind kind, const PoolAttributes& attributes);
+  Result<std::unique_ptr<TargetPeer>> start_target(const Deadline& deadline) const;
+  Deadline deadline_after(Nanoseconds within) const { return {*options_.clock, within}; }
   Result<PoolAnswer> connect(FrameKind kind, const PoolAttributes& attributes,
                              const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> open_session(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
@@ -138,6 +146,7 @@ class RemotePool {
 
   Result<void> come_back() PERDURE_REQUIRES(mutex_);
   Result<void> try_to_come_back(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
+  void pause(Nanoseconds time) const;
   void drop_link() PERDURE_REQUIRES(mutex_);
 
   const RemotePoolOptions options_;

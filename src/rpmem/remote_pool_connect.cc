@@ -19,8 +19,8 @@ namespace {
 constexpr Nanoseconds kCloseWithin = std::chrono::seconds(30);
 constexpr Nanoseconds kAnswerSlice = std::chrono::milliseconds(1);
 constexpr int kSetAttributesTriesMax = 3;
-constexpr int kRetryEveryMsMin = 20;
-constexpr int kRetryEveryMsMax = 500;
+constexpr Nanoseconds kRetryEveryMin = std::chrono::milliseconds(20);
+constexpr Nanoseconds kRetryEveryMax = std::chrono::milliseconds(500);
 
 /// Whether another try may end otherwise. What a target says of its files it will say again.
 bool may_pass(ErrorCode code) {
@@ -49,21 +49,27 @@ Result<std::unique_ptr<RemotePool>> RemotePool::open(const RemotePoolOptions& op
 
 Result<void> RemotePool::start(FrameKind kind, const PoolAttributes& attributes) {
   const MutexLock lock(mutex_);
-  PERDURE_TRY(answer, connect(kind, attributes, Deadline::after(options_.connect_within)));
+  PERDURE_TRY(answer, connect(kind, attributes, deadline_after(options_.connect_within)));
   attributes_ = answer.attributes;
   return {};
 }
 
+Result<std::unique_ptr<TargetPeer>> RemotePool::start_target(const Deadline& deadline) const {
+  if (options_.start) return options_.start(deadline);
+  PERDURE_TRY(peer, CommandPeer::start(options_.shell, options_.target, options_.choice, deadline));
+  return std::unique_ptr<TargetPeer>(std::move(peer));
+}
+
 Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& attributes,
                                        const Deadline& deadline) {
-  PERDURE_TRY(peer, CommandPeer::start(options_.shell, options_.target, options_.choice, deadline));
+  PERDURE_TRY(peer, start_target(deadline));
   Link link;
   link.peer = peer.get();
   const PoolAsk ask{options_.set, memory_.size(), attributes, writer_, links_ != 0};
   PERDURE_TRY(body, link.peer->ask(kind, encode(ask), deadline));
   const auto undo = [&](const Error& error) {
     // What was made a moment ago goes with the failure.
-    if (kind == FrameKind::Create) (void)link.peer->end(true, Deadline::after(kCloseWithin));
+    if (kind == FrameKind::Create) (void)link.peer->end(true, deadline_after(kCloseWithin));
     return error;
   };
   const auto answer = decode_pool_answer(body);
@@ -75,7 +81,7 @@ Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& att
   session.timeout = options_.timeout;
   session.open_within = options_.connect_within;
   session.measure_costs = options_.measure_costs;
-  session.clock = &Clock::monotonic();
+  session.clock = options_.clock;
   link.session = std::make_unique<client::DurableSession>(std::move(peer), session);
   link_ = std::move(link);
   const auto opened = open_session(deadline);
@@ -145,14 +151,19 @@ void RemotePool::drop_link() {
   ++links_;
 }
 
+void RemotePool::pause(Nanoseconds time) const {
+  if (options_.pause) return options_.pause(time);
+  (void)::poll(nullptr, 0, static_cast<int>(time / std::chrono::milliseconds(1)));
+}
+
 /// On success there is a session; on an error the pool is lost.
 Result<void> RemotePool::come_back() {
   if (lost_) return *lost_;
-  const Deadline deadline = Deadline::after(options_.reconnect);
+  const Deadline deadline = deadline_after(options_.reconnect);
   Error why{ErrorCode::Disconnected, "the connection was lost"};
   if (link_ && link_->session->down_reason()) why = *link_->session->down_reason();
-  for (int pause = kRetryEveryMsMin; options_.reconnect > Nanoseconds{0};
-       pause = std::min(2 * pause, kRetryEveryMsMax)) {
+  for (Nanoseconds wait = kRetryEveryMin; options_.reconnect > Nanoseconds{0};
+       wait = std::min(2 * wait, kRetryEveryMax)) {
     const auto back = try_to_come_back(deadline);
     if (back.ok()) {
       log_message(Severity::Warning,
@@ -162,7 +173,7 @@ Result<void> RemotePool::come_back() {
     }
     why = back.error();
     if (!may_pass(why.code) || deadline.passed()) break;
-    (void)::poll(nullptr, 0, pause);
+    pause(wait);
   }
   drop_link();
   if (may_pass(why.code)) why.code = ErrorCode::Disconnected;
@@ -178,12 +189,12 @@ Result<void> RemotePool::come_back() {
 /// that one may be on a machine that is gone.
 Result<void> RemotePool::try_to_come_back(const Deadline& deadline) {
   if (link_) {
-    auto again = open_session(Deadline::after(options_.timeout));
+    auto again = open_session(deadline_after(options_.timeout));
     if (again.ok() || !may_pass(again.code())) return again;
     drop_link();
   }
   const Deadline within =
-      Deadline::after(std::max<Nanoseconds>(deadline.left(), std::chrono::seconds(1)));
+      deadline_after(std::max<Nanoseconds>(deadline.left(), std::chrono::seconds(1)));
   PERDURE_TRY(answer, connect(FrameKind::Open, {}, within));
   if (answer.attributes == attributes_) return {};
   return Error{ErrorCode::InvalidArgument,
@@ -197,7 +208,7 @@ Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
     if (lost_) return *lost_;
     if (!link_) PERDURE_TRY_VOID(come_back());
     const auto answer = link_->peer->ask(FrameKind::SetAttributes, encode(attributes),
-                                         Deadline::after(options_.connect_within));
+                                         deadline_after(options_.connect_within));
     if (answer.ok()) {
       attributes_ = attributes;
       return control::decode_accepted(*answer);
@@ -226,7 +237,7 @@ Result<void> RemotePool::close() {
     if (drained.ok()) drained = drain_lane(lane);
   }
   if (!link_) return drained;
-  const Deadline deadline = Deadline::after(kCloseWithin);
+  const Deadline deadline = deadline_after(kCloseWithin);
   link_->session->give_back(deadline);
   auto ended = link_->peer->end(false, deadline);
   drop_link();

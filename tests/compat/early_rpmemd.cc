@@ -22,7 +22,7 @@ int serve(const char* directory) {
   if (!channel.send({FrameKind::Hello, encode(hello)}, deadline)) return 1;
   PoolHostOptions options;
   options.directories.sets = directory;
-  options.handlers = [](const server::SessionTerms&) {
+  options.service.handlers = [](const server::SessionTerms&) {
     auto handlers = persist::built_in_handlers();
     handlers[static_cast<std::size_t>(persist::MessageKind::Ordered)] = nullptr;
     return handlers;
