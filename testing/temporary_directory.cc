@@ -20,6 +20,12 @@ Result<TemporaryDirectory> TemporaryDirectory::make(const std::string& parent) {
   return TemporaryDirectory(std::move(path));
 }
 
+Result<TemporaryDirectory> TemporaryDirectory::make_in_memory() {
+  auto made = make("/dev/shm");
+  if (made.ok()) return made;
+  return make(std::filesystem::temp_directory_path());
+}
+
 TemporaryDirectory::~TemporaryDirectory() {
   if (path_.empty()) return;
   std::error_code error;

@@ -14,6 +14,8 @@ class TemporaryDirectory {
  public:
   /// Errors: NotFound, PermissionDenied, NoSpace, SystemError.
   static Result<TemporaryDirectory> make(const std::string& parent);
+  /// Where files cost no disk's time, if there is such a place.
+  static Result<TemporaryDirectory> make_in_memory();
   TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::move(other.path_)) {
     other.path_.clear();
   }

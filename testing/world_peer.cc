@@ -10,20 +10,11 @@
 namespace perdure::test {
 namespace {
 
-using fabric::emu::LinkState;
-
-/// One request in so many is lost on a lossy link, and as many answers.
-constexpr std::uint64_t kOneInLost = 8;
-
 class WorldPeer final : public client::Peer {
  public:
   WorldPeer(fabric::emu::World& world, fabric::emu::Machine& server, RunningService service,
             fabric::Device& device)
-      : world_(world),
-        server_(server),
-        service_(std::move(service)),
-        device_(device),
-        machine_(dynamic_cast<fabric::emu::Machine*>(&device)) {}
+      : world_(world), server_(server), service_(std::move(service)), device_(device) {}
 
   std::string name() const override { return server_.name(); }
   fabric::Device& device() override { return device_; }
@@ -49,38 +40,21 @@ class WorldPeer final : public client::Peer {
   }
 
  private:
-  Error no_answer(Deadline deadline) {
-    world_.pass(deadline.left());
-    return {ErrorCode::TimedOut, name() + " does not answer"};
-  }
-
-  /// One request, over whatever link there is.
   template <typename Request>
   auto ask(Deadline deadline, Request request) -> decltype(request(std::declval<LocalPeer&>())) {
-    const bool off = machine_ != nullptr && !machine_->powered();
+    using Answer = decltype(request(std::declval<LocalPeer&>()));
     server::PeerService* const service = service_();
-    if (off || !server_.powered() || service == nullptr) {
-      return Error{ErrorCode::Disconnected, "no power"};
-    }
-    const LinkState link = machine_ != nullptr ? world_.link(*machine_, server_) : LinkState::Up;
-    const bool lossy = link == LinkState::Lossy;
-    if (link == LinkState::Cut || (lossy && world_.random().chance(1, kOneInLost))) {
-      return no_answer(deadline);
-    }
-    const bool starved = server_.starved();
-    if (starved && world_.random().chance(1, 2)) return no_answer(deadline);
-    LocalPeer local(name(), *service, device_);
-    auto answer = request(local);
-    if (!server_.powered()) return Error{ErrorCode::Disconnected, "no power"};
-    if (starved || (lossy && world_.random().chance(1, kOneInLost))) return no_answer(deadline);
-    return answer;
+    if (service == nullptr) return Error{ErrorCode::Disconnected, "no power"};
+    return ask_over_link(world_, server_, device_, deadline, [&]() -> Answer {
+      LocalPeer local(name(), *service, device_);
+      return request(local);
+    });
   }
 
   fabric::emu::World& world_;
   fabric::emu::Machine& server_;
   const RunningService service_;
   fabric::Device& device_;
-  fabric::emu::Machine* const machine_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "testing/torture/mirror_world.h"
 #include "testing/torture/real_log_world.h"
 #include "testing/torture/rpc_world.h"
+#include "testing/torture/rpmem_world.h"
 
 #include <fmt/format.h>
 
@@ -337,19 +338,22 @@ Result<RealMachines> real_machines(const TortureOptions& options, const std::str
   return machines;
 }
 
+Scenario scenario_named(const std::string& world) {
+  if (world == "mirror") return mirror_scenario();
+  if (world == "rpmem") return rpmem_scenario();
+  return rpc_scenario();
+}
+
 ExitStatus run_torture(TortureOptions& options) {
   if (options.world != "log") {
     if (!options.real.empty()) {
       return fail({ErrorCode::InvalidArgument, "--real: there are worlds of the log only"});
     }
     options.campaign.world_words = "--world " + options.world;
-    return run_scenario(options.world == "mirror" ? mirror_scenario() : rpc_scenario(), options);
+    return run_scenario(scenario_named(options.world), options);
   }
   if (options.real.empty()) return run_scenario(log_scenario(), options);
-  // Where memory is, so that what is measured is not the disk.
-  const bool shared = std::filesystem::exists("/dev/shm");
-  const auto directory = TemporaryDirectory::make(
-      shared ? "/dev/shm" : std::filesystem::temp_directory_path().string());
+  const auto directory = TemporaryDirectory::make_in_memory();
   if (!directory.ok()) return fail(directory.error());
   const auto machines = real_machines(options, directory->path());
   if (!machines.ok()) return fail(machines.error());
@@ -369,9 +373,10 @@ void add_torture_command(Command app) {
       .option_text("NUMBER");
   command
       .add_option("--world", options->world,
-                  "Of a replicated log, mirrored memory, or durable RPC: log, mirror, rpc (log)")
+                  "Of a replicated log, mirrored memory, durable RPC, or a program on librpmem: "
+                  "log, mirror, rpc, rpmem (log)")
       .option_text("WHICH")
-      .is_member({"log", "mirror", "rpc"});
+      .is_member({"log", "mirror", "rpc", "rpmem"});
   command.add_option("--worlds", campaign.worlds, "How many, in all pieces together (100)")
       .option_text("NUMBER");
   command.add_option("--ops", campaign.operations, "Operations in each world (500)")

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -21,13 +20,6 @@ const std::string kMirrorPool = "mirrored";
 constexpr std::uint64_t kPoolBytes = 256 * 1024;
 constexpr std::uint64_t kWordBytes = 8;
 constexpr int kOpenings = 3;
-
-/// Where what is kept beside the memories costs no disk's time, if there is such a place.
-Result<TemporaryDirectory> make_place() {
-  auto made = TemporaryDirectory::make("/dev/shm");
-  if (made.ok()) return made;
-  return TemporaryDirectory::make(std::filesystem::temp_directory_path());
-}
 
 }  // namespace
 
@@ -49,7 +41,7 @@ MirrorWorld::MirrorWorld(const WorldOptions& options, const MirrorMachines& mach
   }
   in_sync_.assign(replicas, false);
   client_ = &world_.add_machine("client", profile);
-  auto place = make_place();
+  auto place = TemporaryDirectory::make_in_memory();
   PERDURE_ASSERT(place.ok());
   place_.emplace(std::move(*place));
   for (here_ = memories_.size(); here_-- > 0;) {
