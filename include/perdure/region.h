@@ -194,11 +194,11 @@ class Region {
   bool reached(const RegionTicket& ticket, Level level) const;
 
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
-  /// nothing to wait for calls it now and then. Errors: QuorumLost; Fenced (a newer writer has the
-  /// region, as any peer says: where one answers that, no other error is told). To find that out it
-  /// may wait, when the quorum is lost, for 200 ms for each peer that is down.
-  /// With a timeout it also brings back replicas that are due (RegionOptions::reconnect), and may
-  /// take this long.
+  /// nothing to wait for calls it now and then. With a timeout it also brings back replicas that
+  /// are due (RegionOptions::reconnect) and, when the quorum is lost, asks those that are down
+  /// whether a newer writer has the region; it may take this long. Errors: QuorumLost; Fenced (a
+  /// newer writer has the region, as a peer has said: then no other error is told; whoever never
+  /// gives a timeout learns that by what it writes or waits for next).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// 8-byte atomics at a multiple of 8, by the responder's processor; they return what was there

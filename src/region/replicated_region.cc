@@ -316,13 +316,14 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
 }
 
 Result<void> ReplicatedRegion::poll(Nanoseconds timeout) {
+  const Deadline until(clock_, timeout);
   progress();
   check_timeouts();
   if (timeout > Nanoseconds{0}) {
-    bring_back(Deadline(clock_, timeout));
+    bring_back(until);
     progress();
   }
-  if (up() < quorum_) return lost();
+  if (up() < quorum_) return lost(until);
   return {};
 }
 

@@ -278,6 +278,8 @@ TEST_P(RegionOpen, WhoWasTakenOverIsFenced) {
   const Deadline patience = Deadline::after(kPatience);
   while (polled.ok() && !patience.passed()) polled = first->poll();
   ASSERT_FALSE(polled.ok());
+  // Who lets it ask the peers is told why.
+  polled = first->poll(std::chrono::seconds(10));
   EXPECT_EQ(polled.code(), ErrorCode::Fenced) << polled.error().message;
   EXPECT_EQ(first->write(0, std::as_bytes(std::span("no"))).code(), ErrorCode::Fenced);
   write(*second, 0, "ours");
