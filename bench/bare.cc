@@ -299,24 +299,27 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
   };
   const BareEnding each = options.persist ? BareEnding::Immediate : BareEnding::Completed;
   const BareEnding last = options.persist ? BareEnding::Immediate : BareEnding::Delivered;
+  const Clock& clock = Clock::monotonic();
+  const std::uint64_t all = options.warm_up + writes;
+  Nanoseconds begun = clock.now();
   const auto write_all = [&]() -> Result<void> {
-    for (std::uint64_t i = 0; i + 1 < writes; ++i) {
-      PERDURE_TRY_VOID(await(*link, [&] { return i - ended() < options.window; }));
+    for (std::uint64_t i = 0; i + 1 < all; ++i) {
+      const std::uint64_t in_flight = i == options.warm_up ? 1 : options.window;
+      PERDURE_TRY_VOID(await(*link, [&] { return i - ended() < in_flight; }));
+      if (i == options.warm_up) begun = clock.now();
       const std::size_t place = i % options.places;
       PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, place * options.bytes, each));
     }
-    store(buffer.get(), writes);
+    store(buffer.get(), all);
     PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, 0, last));
-    return await(*link, [&] { return ended() == writes; });
+    return await(*link, [&] { return ended() == all; });
   };
-  const Clock& clock = Clock::monotonic();
-  const Nanoseconds begun = clock.now();
   if (auto written = write_all(); !written.ok()) {
     link->remove_leftover();
     return written.error();
   }
   const std::chrono::duration<double> took = clock.now() - begun;
-  PERDURE_TRY_VOID(responder->finish(writes));
+  PERDURE_TRY_VOID(responder->finish(all));
   return static_cast<double>(writes * options.bytes) / took.count();
 }
 

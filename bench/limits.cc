@@ -150,10 +150,7 @@ class Limits {
     names_only_ = true;
     ask_all();
     names_only_ = false;
-    const auto chosen = [&](const std::string& name) {
-      return name.find(options_.only) != std::string::npos;
-    };
-    if (std::any_of(names_.begin(), names_.end(), chosen)) return {};
+    if (chosen_ != 0) return {};
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("no question has '{}' in its name; there are: {}", options_.only,
                              fmt::join(names_, "; "))};
@@ -194,11 +191,16 @@ class Limits {
 
   void ask(const std::string& question, const std::string& fabric,
            const std::function<Result<void>(Finding&)>& answer) {
-    names_.insert(question);
-    if (names_only_) return;
-    if (question.find(options_.only) == std::string::npos || test::InterruptGuard::interrupted())
+    const bool chosen = question.find(options_.only) != std::string::npos;
+    if (names_only_) {
+      names_.insert(question);
+      chosen_ += chosen ? 1 : 0;
       return;
-    if (progress_) progress_(fabric.empty() ? question : fabric + ": " + question);
+    }
+    if (!chosen || test::InterruptGuard::interrupted()) return;
+    if (progress_) {
+      progress_(fabric.empty() ? question : fabric + ": " + question, findings_.size(), chosen_);
+    }
     Finding finding;
     finding.question = question;
     finding.fabric = fabric;
@@ -544,6 +546,7 @@ class Limits {
     writes.bytes = kRange;
     writes.window = kBandwidthWindow;
     writes.places = kMirroredBytes / kRange;
+    writes.warm_up = 2 * writes.places;
     writes.total_bytes = bytes;
     writes.persist = true;
     for (std::size_t round = 0; round < options_.rounds; ++round) {
@@ -831,6 +834,7 @@ class Limits {
     writes.bytes = kMebibyte;
     writes.window = kBandwidthWindow;
     writes.places = places;
+    writes.warm_up = 2 * places;
     writes.total_bytes = records * kMebibyte;
     writes.persist = bare_is_durable;
     const auto bare_side = [&]() -> Result<double> {
@@ -1177,6 +1181,7 @@ class Limits {
   std::map<std::string, StepCount> steps_;  // by fabric and method
   std::set<std::string> names_;             // of all questions
   bool names_only_ = false;                 // nothing is answered yet
+  std::uint64_t chosen_ = 0;                // questions, of all fabrics
 };
 
 double middle(std::vector<double> values) {

@@ -59,7 +59,9 @@ struct Finding {
   std::string failure;  // why there is no answer
 };
 
-using LimitsProgress = std::function<void(const std::string& question)>;
+/// Called before each question: `done` of `all` that are asked have an answer.
+using LimitsProgress =
+    std::function<void(const std::string& question, std::uint64_t done, std::uint64_t all)>;
 
 /// Answers every question. What can not be answered here says why. Errors: InvalidArgument (no
 /// question has `only` in its name; at once), SystemError when interrupted.

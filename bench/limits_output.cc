@@ -46,8 +46,9 @@ std::string verdict_of(const Finding& finding) {
 /// Of both sides, in the unit of the row.
 std::string p99_text(const Finding& finding) {
   if (finding.perdure_p99.values.empty()) return "";
-  return fmt::format("{}, {}", report::figure(finding.bare_p99.median()),
-                     report::figure(finding.perdure_p99.median()));
+  const std::string ours = report::figure(finding.perdure_p99.median());
+  if (finding.bare_p99.values.empty()) return "-, " + ours;
+  return fmt::format("{}, {}", report::figure(finding.bare_p99.median()), ours);
 }
 
 /// The median, or nothing.

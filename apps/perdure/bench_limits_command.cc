@@ -11,12 +11,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 namespace perdure::app {
 namespace {
-
-constexpr std::uint64_t kQuestionsPerFabric = 8;
-constexpr std::uint64_t kOtherQuestions = 3;
 
 struct LimitsArguments {
   bench::LimitsOptions options;
@@ -44,11 +42,13 @@ ExitStatus limits(LimitsArguments arguments) {
   const test::InterruptGuard guard;
   if (arguments.fabric != "all") arguments.options.fabrics = {arguments.fabric};
   const report::Setup setup = setup_of(arguments.options);
-  std::uint64_t asked = 0;
-  report::ProgressBar bar(arguments.options.fabrics.size() * kQuestionsPerFabric + kOtherQuestions);
+  std::optional<report::ProgressBar> bar;
   const auto findings = bench::find_limits(
-      arguments.options, [&](const std::string& question) { bar.show(asked++, question); });
-  bar.clear();
+      arguments.options, [&](const std::string& question, std::uint64_t done, std::uint64_t all) {
+        if (!bar) bar.emplace(all);
+        bar->show(done, question);
+      });
+  bar.reset();
   if (!findings.ok()) {
     (void)fail(findings.error());
     return findings.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
