@@ -26,7 +26,7 @@ Result<Source> parse_source(std::string_view word);
 std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>& transports,
                                     WriteOrder order = WriteOrder::Ordered);
 
-/// {"format": 1, "methods": [...]}, one method per line, in the order given; ends in a newline.
+/// {"format": 2, "methods": [...]}, one method per line, in the order given; ends in a newline.
 std::string to_json(const std::vector<Scenario>& scenarios);
 
 /// One table per update shape: a row per responder, a column per operation, "name (round trips)".
