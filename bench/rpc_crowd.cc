@@ -220,7 +220,6 @@ Result<void> measure(const CrowdOptions& options, Crowd& crowd, pid_t server,
 
 /// Has the server killed, and goes on calling until each client was served by the next one.
 Result<void> lose_server(Crowd& crowd, const ChildPipes& pipes, CrowdFindings& findings) {
-  set_message_callback([](Severity, const std::string&) {});  // each client would warn, in vain
   ConnectRate rate;
   Nanoseconds begun = Clock::monotonic().now();
   PERDURE_TRY_VOID(tell(pipes.to_parent));
@@ -269,6 +268,8 @@ Result<CrowdFindings> run_crowd(const CrowdOptions& options) {
     findings.opened_s = seconds_since(begun);
     PERDURE_TRY_VOID(crowd.until_each(kWarmUpCalls));
     PERDURE_TRY_VOID(measure(options, crowd, pid, findings));
+    // The server goes now or in the end, and each client would warn, in vain.
+    set_message_callback([](Severity, const std::string&) {});
     if (options.lose_server) PERDURE_TRY_VOID(lose_server(crowd, pipes, findings));
     PERDURE_TRY_VOID(crowd.verify());
     return to_json(findings);
