@@ -723,6 +723,8 @@ TEST(RegionCrash, WhoIsFencedIsToldSoWhoeverIsSilent) {
   ASSERT_TRUE(second.ok()) << second.error().message;
   Result<void> polled;
   for (int round = 0; round < 100'000 && polled.ok(); ++round) polled = (*first)->poll();
+  EXPECT_EQ(polled.code(), ErrorCode::QuorumLost) << "without a timeout nobody is asked";
+  polled = (*first)->poll(std::chrono::seconds(1));
   EXPECT_EQ(polled.code(), ErrorCode::Fenced) << polled.error().message;
   const std::uint64_t value = 1;
   const RangeWrite range{0, bytes_of(value)};
@@ -767,7 +769,8 @@ TEST(RegionCrash, WhoIsFencedAfterItLostItsConnectionsIsToldSo) {
   auto second = replicas.open({0}, 1);
   ASSERT_TRUE(second.ok()) << second.error().message;
   replicas.world.tick(std::chrono::seconds(2));
-  EXPECT_EQ((*first)->poll().code(), ErrorCode::Fenced);
+  EXPECT_EQ((*first)->poll(std::chrono::seconds(1)).code(), ErrorCode::Fenced);
+  EXPECT_EQ((*first)->poll().code(), ErrorCode::Fenced) << "it is known by now";
   EXPECT_EQ((*first)->atomic({persist::AtomicOperation::FetchAdd, 0, 1, 0}).code(),
             ErrorCode::Fenced);
 }
