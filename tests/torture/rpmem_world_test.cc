@@ -21,9 +21,9 @@ CampaignState campaign(const RpmemMachines& machines, std::uint64_t worlds, bool
 
 TEST(RpmemTorture, NoLawIsBroken) {
   CampaignState state = campaign({}, rounds(24, 20'000), true);
-  for (const char* what : {"acknowledged", "attributes_set", "beside_refused", "kills", "lost",
-                           "made", "medium_refused", "opened", "power_cuts_counted", "reads",
-                           "restored", "rpmemd_started"}) {
+  for (const char* what :
+       {"acknowledged", "attributes_set", "beside_refused", "kills", "lost", "made",
+        "medium_refused", "opened", "power_cuts_counted", "reads", "restored", "rpmemd_started"}) {
     EXPECT_GT(state.counters[what], 0u) << what;
   }
   expect_all_came(rpmem_scenario(), state);
