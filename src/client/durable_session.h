@@ -163,9 +163,9 @@ class DurableSession {
   Result<std::size_t> reply_bytes(std::uint64_t number) const;
 
   /// Begins what one request takes: a range of at most range_bytes_max(), and behind it, with
-  /// `tail_word`, a word. The caller sees to it that nothing in flight overlaps.
-  /// Requires up(). Errors: those of Requester::begin; QueueFull also while an update of several
-  /// requests waits.
+  /// `tail_word`, a word. The caller sees to it that nothing in flight overlaps, and that a place
+  /// is written again only after a later begin_place has resolved. Requires up(). Errors: those of
+  /// Requester::begin; QueueFull also while an update of several requests waits.
   Result<std::uint64_t> begin(std::span<const persist::UpdateItem> items) {
     return begin_by(method_for(items.front().data.length), items);
   }

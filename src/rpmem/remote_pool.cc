@@ -109,7 +109,7 @@ Result<RemotePool::Begun> RemotePool::begin(std::span<const Range> ranges) {
     for (const Range& range : ranges) {
       items_.push_back({range.at, {memory_.data() + range.at, range.length, link_->memory.get()}});
     }
-    // With nothing in flight nothing can be overtaken.
+    // What has resolved may still be placed late: hence the method for places.
     if (ranges.size() == 1 && session.idle() && ranges[0].length <= session.range_bytes_max()) {
       const std::uint64_t number = session.begin_common_place(items_[0]);
       if (number != 0) return Begun{links_, number};
