@@ -97,6 +97,7 @@ class Arming {
     of_session.primary = options.primary;
     of_session.timeout = options.silent_within;
     of_session.clock = options.clock;
+    of_session.ranges_again = true;
     return of_session;
   }
 
@@ -160,7 +161,7 @@ class Arming {
     for (std::uint64_t i = 0; i < length / kWordBytes; ++i)
       store(from + i * kWordBytes, pattern.word(i));
     const persist::UpdateItem item{slot * kPowerCutSlotBytes, {from, length, memory_.get()}};
-    const auto begun = session_.begin(std::span(&item, 1));
+    const auto begun = session_.begin_place(item);
     const bool full = !begun.ok() && begun.code() == ErrorCode::QueueFull;
     const bool lost = !begun.ok() && (begun.code() == ErrorCode::Disconnected ||
                                       begun.code() == ErrorCode::OutcomeUnknown);

@@ -29,8 +29,9 @@ ServerProfile machine(PersistenceDomain domain, Transport transport) {
 
 class PowerCut {
  public:
-  explicit PowerCut(const ServerProfile& profile, std::uint64_t pool_bytes = kCutPoolBytes)
-      : random_(7), world_(random_), client_(world_.add_machine("client", profile)) {
+  explicit PowerCut(const ServerProfile& profile, std::uint64_t pool_bytes = kCutPoolBytes,
+                    std::uint64_t seed = 7)
+      : random_(seed), world_(random_), client_(world_.add_machine("client", profile)) {
     server_ =
         *test::WorldServer::start(world_, "server", profile, {kCutPool, pool_bytes, {32, 2048}});
     options_.pool = kCutPool;
@@ -123,6 +124,23 @@ TEST(PowerCut, WhatWasAcknowledgedIsThereOnEveryMachineThatKeepsItsPromise) {
       (void)cut.check(run);
       EXPECT_EQ(run.cuts_checked, 1u) << "a look more is no cut more";
     }
+  }
+}
+
+// Its slots are written again and again: by a record's method, a WRITE alone, one of before could
+// be placed over the last one.
+TEST(PowerCut, WritesThatKeepNoOrderAreEachFlushed) {
+  ServerProfile profile = machine(PersistenceDomain::Wsp, Transport::Roce);
+  profile.write_order = WriteOrder::Unknown;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    PowerCut cut(profile, kPowerCutSlotsMin * kPowerCutSlotBytes, seed);
+    cut.options().primary = Primary::Write;
+    PowerCutRun run = cut.cut();
+    ASSERT_GT(run.acknowledged, 100u);
+    EXPECT_EQ(run.methods, "write-flush");
+    EXPECT_GE(cut.server().machine().counters().operations, 2 * run.acknowledged);
+    const CertifyCheck check = cut.check(run);
+    EXPECT_EQ(check.proof, Proof::Held) << seed << ": " << check.finding;
   }
 }
 
