@@ -476,7 +476,9 @@ perdure_code perdure_region_reached(const perdure_region* region,
                                     bool* yes);
 /* Makes progress without waiting. */
 perdure_code perdure_region_poll(perdure_region* region);
-/* The same, and brings back peers that are due (reconnect_ms), which may take this long. */
+/* The same, and brings back peers that are due (reconnect_ms) and, when the quorum is lost, asks
+ * those that are down whether a newer writer has the region (PERDURE_FENCED); it may take this
+ * long. Who never calls it learns that by what it writes or waits for next. */
 perdure_code perdure_region_poll_within(perdure_region* region, uint32_t timeout_ms);
 
 /* 8-byte atomics, of a region with one replica; *before is set on success only. */

@@ -97,10 +97,15 @@ Error ReplicatedRegion::lost(const std::optional<Deadline>& until) {
 /// that is silent does not speak for the others; and is asked again, for it may be fenced later.
 /// Those for whom there is no time by `until` are asked by the next call.
 bool ReplicatedRegion::find_newer_writer(const std::optional<Deadline>& until) {
-  for (Replica& replica : replicas_) {
+  // Behind the one that was asked last: a silent one may use up all the time that there is.
+  const std::size_t first = ask_next_;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
     if (fenced_) return true;
+    const std::size_t index = (first + i) % replicas_.size();
+    Replica& replica = replicas_[index];
     if (replica.session.up() || (replica.ask_again && !replica.ask_again->passed())) continue;
     if (until && until->passed()) return false;
+    ask_next_ = index + 1;
     const Deadline within(clock_, until ? std::min(until->left(), kAskWithin) : kAskWithin);
     const auto pool = replica.session.peer().describe(options_.pool, within);
     replica.ask_again = Deadline(clock_, kAskAgain);
@@ -316,15 +321,17 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
 }
 
 Result<void> ReplicatedRegion::poll(Nanoseconds timeout) {
-  const Deadline until(clock_, timeout);
   progress();
   check_timeouts();
+  std::optional<Deadline> until;
   if (timeout > Nanoseconds{0}) {
-    bring_back(until);
+    until.emplace(clock_, timeout);
+    // A silent peer may use up what it is given: who asks for a newer writer has the other half.
+    bring_back(up() < quorum_ ? Deadline(clock_, timeout / 2) : *until);
     progress();
   }
-  if (up() < quorum_) return lost(until);
-  return {};
+  if (up() >= quorum_) return {};
+  return lost(until ? *until : Deadline(clock_, timeout));
 }
 
 /// Until update `number` of a session has resolved. Errors: Disconnected: it never will; TimedOut:

@@ -198,6 +198,7 @@ class ReplicatedRegion {
   std::unique_ptr<std::byte[]> landing_;  // of READs
   std::unique_ptr<std::byte[]> copying_;  // of what is copied from one replica to another
   std::vector<Replica> replicas_;         // connections go before the memory that they name
+  std::size_t ask_next_ = 0;              // of them, for a newer writer
   std::size_t quorum_ = 0;
   std::uint64_t bytes_ = 0;
   Epoch epoch_;

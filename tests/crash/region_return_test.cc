@@ -866,6 +866,35 @@ TEST(RegionReturn, WhoIsFencedWhileOneReturnsIsToldSoAtOnce) {
   EXPECT_FALSE(pool->writer_present);
 }
 
+// Two of three are silent, and use up whatever time they are given, by coming back as by being
+// asked who writes. Another writer has the region. Expect: the third one is asked all the same.
+TEST(RegionReturn, WhoHasLittleTimeForEachTurnIsToldOfANewerWriter) {
+  using fabric::emu::LinkState;
+  Group group(2, {"one", "two", "three"});
+  ASSERT_NE(group.region, nullptr);
+  fabric::emu::Machine& elsewhere = group.world.add_machine("elsewhere", profile_of(1));
+  for (const std::size_t silent : {0, 1}) {
+    group.world.drop_connections(group.client, group.servers[silent]->machine());
+    for (int round = 0; round < 10'000 && group.status(silent).up; ++round) {
+      (void)group.region->poll();
+    }
+    ASSERT_FALSE(group.status(silent).up);
+    group.world.set_link(group.client, group.servers[silent]->machine(), LinkState::Cut);
+  }
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const auto& server : group.servers) peers.push_back(server->peer(elsewhere));
+  const auto ours = std::move(group.region);
+  group.open(std::move(peers), 2);
+  ASSERT_NE(group.region, nullptr);
+  Result<void> polled = Error{ErrorCode::QuorumLost, "nothing was polled"};
+  for (int round = 0; round < 20 && polled.code() != ErrorCode::Fenced; ++round) {
+    group.world.tick(std::chrono::seconds(2));
+    polled = ours->poll(std::chrono::milliseconds(50));
+    if (polled.ok()) polled = Error{ErrorCode::QuorumLost, "not noticed yet"};
+  }
+  EXPECT_EQ(polled.code(), ErrorCode::Fenced) << polled.error().message;
+}
+
 // What is only visible may be gone with a power failure, resolved or not.
 TEST(RegionReturn, OfVisibleThereIsNone) {
   Random random(3);
