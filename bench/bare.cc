@@ -303,15 +303,16 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
   const std::uint64_t all = options.warm_up + writes;
   Nanoseconds begun = clock.now();
   const auto write_all = [&]() -> Result<void> {
-    for (std::uint64_t i = 0; i + 1 < all; ++i) {
+    for (std::uint64_t i = 0; i < all; ++i) {
       const std::uint64_t in_flight = i == options.warm_up ? 1 : options.window;
       PERDURE_TRY_VOID(await(*link, [&] { return i - ended() < in_flight; }));
       if (i == options.warm_up) begun = clock.now();
-      const std::size_t place = i % options.places;
-      PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, place * options.bytes, each));
+      const bool is_last = i + 1 == all;
+      if (is_last) store(buffer.get(), all);
+      const std::size_t place = is_last ? 0 : i % options.places;
+      PERDURE_TRY_VOID(
+          link->write(buffer.get(), options.bytes, place * options.bytes, is_last ? last : each));
     }
-    store(buffer.get(), all);
-    PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, 0, last));
     return await(*link, [&] { return ended() == all; });
   };
   if (auto written = write_all(); !written.ok()) {

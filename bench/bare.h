@@ -64,14 +64,14 @@ struct BareBandwidthOptions {
   /// Each write carries remote completion data; the child makes its bytes durable as above and
   /// replies. Else nothing is made durable.
   bool persist = false;
-  std::size_t warm_up = 0;  // writes before those that count: the places are new to the child
+  std::size_t warm_up = 0;  // writes before those that count, at places new to the child
   std::uint64_t total_bytes = std::uint64_t{1} << 30;
   int requester_cpu = -1;
   int responder_cpu = -1;
 };
 
-/// Bytes per second of writes, until the last one is delivered, with `persist` durable; the warm-up
-/// has ended before. Errors and threads as above.
+/// Bytes per second of writes, until the last one is delivered, with `persist` durable, from when
+/// the warm-up's have been completed. Errors and threads as above.
 Result<double> bare_bandwidth(const BareBandwidthOptions& options);
 
 }  // namespace perdure::bench

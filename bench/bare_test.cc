@@ -79,6 +79,13 @@ TEST_P(Bare, BandwidthIsMeasured) {
     EXPECT_GT(*rate, 0.0);
     options.total_bytes = std::uint64_t{8} << 20;
   }
+  // One write counts, behind others that do not.
+  options.total_bytes = options.bytes;
+  options.window = 1;
+  options.warm_up = 20;
+  const auto one = bare_bandwidth(options);
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  EXPECT_GT(*one, 0.0);
   options.persist = true;
   options.places = 4;
   EXPECT_EQ(bare_bandwidth(options).ok(), can_flush_lines());

@@ -268,7 +268,7 @@ Result<CrowdFindings> run_crowd(const CrowdOptions& options) {
     findings.opened_s = seconds_since(begun);
     PERDURE_TRY_VOID(crowd.until_each(kWarmUpCalls));
     PERDURE_TRY_VOID(measure(options, crowd, pid, findings));
-    // The server goes now or in the end, and each client would warn, in vain.
+    // The server goes, here or once this process has answered: each client would warn of it.
     set_message_callback([](Severity, const std::string&) {});
     if (options.lose_server) PERDURE_TRY_VOID(lose_server(crowd, pipes, findings));
     PERDURE_TRY_VOID(crowd.verify());
