@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -222,14 +223,11 @@ int remove_set(const DaemonConfig& config, const Arguments& arguments) {
 /// The address at which the client reached sshd: the data plane listens there. On loopback where
 /// nobody says so.
 std::string listen_host() {
-  const std::string text = variable("SSH_CONNECTION");  // client, its port, server, its port
-  std::size_t begin = 0;
-  for (int word = 0; word < 2 && begin != std::string::npos; ++word) {
-    begin = text.find(' ', begin);
-    if (begin != std::string::npos) ++begin;
-  }
-  if (begin == std::string::npos) return "127.0.0.1";
-  return text.substr(begin, text.find(' ', begin) - begin);
+  std::istringstream words(variable("SSH_CONNECTION"));  // client, its port, server, its port
+  std::string client;
+  std::string port;
+  std::string server;
+  return words >> client >> port >> server ? server : "127.0.0.1";
 }
 
 PoolHostOptions host_options(const DaemonConfig& config) {
