@@ -58,9 +58,11 @@ int rpmem_set_attr(RPMEMpool* rpp, const struct rpmem_pool_attr* attr);
 /* The pool can not be used afterwards, whatever it returns. */
 int rpmem_close(RPMEMpool* rpp);
 
-/* The bytes are durable at the target when it returns 0. flags: 0 or RPMEM_PERSIST_RELAXED. */
+/* The bytes are durable at the target when it returns 0. flags: 0: no word of 8 bytes at a multiple
+ * of 8 is torn by a crash in its midst; or RPMEM_PERSIST_RELAXED: nothing is promised of that. */
 int rpmem_persist(RPMEMpool* rpp, size_t offset, size_t length, unsigned lane, unsigned flags);
-/* Begins that; rpmem_drain() of the same lane waits for it. flags: 0 or RPMEM_FLUSH_RELAXED. */
+/* Begins that; rpmem_drain() of the same lane waits for it. flags: 0 or RPMEM_FLUSH_RELAXED, as for
+ * rpmem_persist. */
 int rpmem_flush(RPMEMpool* rpp, size_t offset, size_t length, unsigned lane, unsigned flags);
 /* flags: 0 */
 int rpmem_drain(RPMEMpool* rpp, unsigned lane, unsigned flags);

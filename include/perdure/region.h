@@ -170,8 +170,10 @@ class Region {
   /// Begins an update: nothing of an epoch is at the level before all of the earlier epochs are.
   /// The bytes are copied. Updates that overlap take effect in the order in which they were begun;
   /// else, between updates, there is no order until one is waited for. A range of 8 bytes at a
-  /// multiple of 8 is never torn. Small updates that are begun while several are in flight are
-  /// coalesced: they go together in one message, unless RegionOptions::primary forces WRITE.
+  /// multiple of 8 is never torn: a message takes it, unless RegionOptions::primary forces WRITE,
+  /// the level is Visible, or its update is longer than one. Small updates that are begun while
+  /// several are in flight are coalesced: they go together in one message, unless
+  /// RegionOptions::primary forces WRITE.
   ///
   /// Requires    1 B to 16 MiB a range, at most staging_bytes in all.
   /// Durability  none yet: wait for a level.

@@ -31,6 +31,15 @@ constexpr Nanoseconds kAnswerWithin = std::chrono::milliseconds(20);
 constexpr std::uint32_t kPollsWatched = 4;
 constexpr Nanoseconds kVisibleWithinMax = std::chrono::milliseconds(100);
 
+/// Whether no word of the item is ever torn: the responder's processor stores it, or it is a word
+/// that the RNIC stores by ATOMIC WRITE.
+bool keeps_words_of(const Method& method, Item item) {
+  return std::ranges::any_of(method.requester, [&](const RequesterStep& step) {
+    return std::ranges::count(step.items, item) != 0 && step.kind == RequesterStep::Kind::Post &&
+           (sends_items(step.verb) || step.verb == Verb::WriteAtomic);
+  });
+}
+
 }  // namespace
 
 DurableSession::DurableSession(std::shared_ptr<Peer> peer, DurableSessionOptions options)
@@ -214,6 +223,11 @@ Result<void> DurableSession::plan_for(const plan::CostModel& costs) {
                                  choice.places.large};
   PERDURE_TRY_VOID(requester_->use_methods(methods));
   methods_ = std::move(methods);
+  for (const std::size_t pair : {kSmall, kLarge})
+    keeps_words_[pair] = keeps_words_of(methods_[pair], 1);
+  for (const std::size_t place : {kPlaceSmall, kPlaceLarge}) {
+    keeps_words_[place] = keeps_words_of(methods_[place], 0);
+  }
   const std::uint64_t word_bytes = tail_word_ ? sizeof(std::uint64_t) : 0;
   small_bytes_max_ = std::min(choice.batches.small_bytes_max,
                               requester_->message_payload_max(kSmall) - word_bytes);

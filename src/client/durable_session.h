@@ -118,13 +118,23 @@ class DurableSession {
   /// takes what fits into DurableSessionOptions::request_bytes_max and copies it: any number of
   /// epochs and ranges, and with them the updates that wait behind, in their order. No message is
   /// used where the user forced WRITE, or asked for less than durable.
-  /// Requires DurableSessionOptions::ranges_again.
+  /// With `whole_words` no aligned word of 8 bytes is ever torn: of a WRITE the verbs promise
+  /// nothing of the kind (before ATOMIC WRITE, InfiniBand volume 1 of 2021), a responder's
+  /// processor does. A range of just such a word is not torn without asking. Both hold where
+  /// messages are used. Requires DurableSessionOptions::ranges_again; with `whole_words` no more
+  /// than
+  ///            whole_words_bytes_max() in a range alone, or what one message takes.
   /// Errors     QueueFull (poll, then again); InvalidArgument (no epoch, an empty one, a range of
   ///            no bytes or too many), OutOfRange (outside the pool), Disconnected: nothing of it
   ///            was begun. OutcomeUnknown: the connection was lost meanwhile.
   /// Cost       a list of its ranges, on the heap, but for a range alone that can go at once; one
   ///            round trip where one request takes it, else one for each epoch.
-  Result<std::uint64_t> update(std::span<const Ranges> epochs);
+  Result<std::uint64_t> update(std::span<const Ranges> epochs, bool whole_words = false);
+  /// The longest range of whose words none is torn. 0: nothing is promised of any.
+  std::uint64_t whole_words_bytes_max() const;
+  /// Whether begin_place has the responder's processor store so many bytes, none of their words
+  /// torn.
+  bool keeps_words(std::uint64_t bytes) const { return keeps_words_[place_method(bytes)]; }
   /// Updates that went in a message with others so far.
   std::uint64_t coalesced() const { return coalesced_; }
 
@@ -313,7 +323,8 @@ class DurableSession {
   struct Waiting {
     std::uint64_t number = 0;
     bool reads = false;
-    bool pair = false;  // a range and a word, in one request
+    bool pair = false;        // a range and a word, in one request
+    bool by_message = false;  // though a method would take it: for its words
     std::optional<Asking> asks;
     std::vector<persist::UpdateItem> items;
     std::vector<std::size_t> epoch_ends;  // in items
@@ -376,6 +387,7 @@ class DurableSession {
   Result<void> check_turn() const;
   Result<void> check(std::span<const Ranges> epochs) const;
   bool is_pair(std::span<const Ranges> epochs) const;
+  bool tears_words(std::span<const Ranges> epochs, bool any_words) const;
   std::uint64_t begin_single(std::span<const Ranges> epochs);
   Result<std::uint64_t> queue(Waiting update);
   Result<std::uint64_t> queue_request(const Question& question);
@@ -412,6 +424,7 @@ class DurableSession {
   std::unique_ptr<persist::Requester> requester_;
   std::optional<Session> connection_;  // goes before the memory that its requests name
   std::vector<Method> methods_;
+  std::array<bool, kMethods> keeps_words_{};  // for records, of the word behind one
   plan::CostModel costs_;
   std::array<Expectation, kMethods> expected_;
   DriftWatch drift_;

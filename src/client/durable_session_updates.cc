@@ -49,13 +49,32 @@ Result<void> DurableSession::check(std::span<const Ranges> epochs) const {
   return {};
 }
 
-/// Whether it is a range and a word behind it that one request keeps in order.
+/// Whether it is a range and a word behind it that one request of a method keeps in order, and the
+/// word whole if a message would.
 bool DurableSession::is_pair(std::span<const Ranges> epochs) const {
   if (!tail_word_ || epochs.size() != 2 || epochs[0].size() != 1 || epochs[1].size() != 1) {
     return false;
   }
-  return persist::is_word(epochs[1][0]) &&
-         epochs[0][0].data.length <= std::min(range_bytes_max_, plan::kBatchBytesMax);
+  const std::uint64_t length = epochs[0][0].data.length;
+  if (!persist::is_word(epochs[1][0]) || length > std::min(range_bytes_max_, plan::kBatchBytesMax)) {
+    return false;
+  }
+  const auto both = persist::OrderedSize{}.with(length).with(sizeof(std::uint64_t));
+  return keeps_words_[method_for(length)] || !both.fits(gather_bytes_max_);
+}
+
+/// Whether its method would have the RNIC store what is promised in whole words, and a message can
+/// take it instead: a word, or with `any_words` any range.
+bool DurableSession::tears_words(std::span<const Ranges> epochs, bool any_words) const {
+  if (epochs.size() != 1 || epochs[0].size() != 1) return false;
+  const persist::UpdateItem& item = epochs[0][0];
+  if (!any_words && !persist::is_word(item)) return false;
+  return !keeps_words(item.data.length) && item.data.length <= whole_words_bytes_max();
+}
+
+std::uint64_t DurableSession::whole_words_bytes_max() const {
+  const std::uint64_t head = persist::OrderedSize{}.with(0).bytes();
+  return gather_bytes_max_ <= head ? 0 : round_down(gather_bytes_max_ - head, kCacheLineBytes);
 }
 
 /// What is one request and waits for nothing goes at once, and costs no list. 0: it is not that.
@@ -68,11 +87,14 @@ std::uint64_t DurableSession::begin_single(std::span<const Ranges> epochs) {
   return begin_common_place(item);
 }
 
-Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs) {
+Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs, bool whole_words) {
   PERDURE_ASSERT(options_.ranges_again);
   PERDURE_TRY_VOID(check(epochs));
-  if (const std::uint64_t number = begin_single(epochs)) return number;
   Waiting update;
+  update.by_message = tears_words(epochs, whole_words);
+  if (!update.by_message) {
+    if (const std::uint64_t number = begin_single(epochs)) return number;
+  }
   for (const Ranges epoch : epochs) {
     update.items.insert(update.items.end(), epoch.begin(), epoch.end());
     update.epoch_ends.push_back(update.items.size());
@@ -189,7 +211,7 @@ Result<bool> DurableSession::post_next() {
   if (window_full(small)) return false;
   if (small) {
     const persist::UpdateItem& first = next.items.front();
-    const bool alone = waiting_.size() == 1 && next.items.size() == 1;
+    const bool alone = waiting_.size() == 1 && next.items.size() == 1 && !next.by_message;
     if (!alone || overlaps_in_flight(first.at, first.data.length)) return post_gathered(gather());
   }
   PERDURE_TRY(posted, post_piece(next));

@@ -7,11 +7,13 @@
 #include "core/random.h"
 #include "core/stoppable_clock.h"
 #include "core/text_file.h"
+#include "core/whole_words.h"
 #include "testing/temporary_directory.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -39,6 +41,21 @@ TEST(Backoff, DoublesUpToSixteenTimesAndStartsAnewAfterSuccess) {
   Backoff never(Nanoseconds{0}, 1);
   never.failed(now);
   EXPECT_FALSE(never.due(now + std::chrono::hours(1000)));
+}
+
+TEST(WholeWords, TheCopyIsThatAndNothingElse) {
+  std::vector<std::byte> from(64);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i + 1);
+  for (std::size_t at = 0; at < 9; ++at) {
+    for (std::size_t length = 0; length <= 40; ++length) {
+      alignas(8) std::array<std::byte, 64> to{};
+      copy_whole_words(to.data() + at, std::span(from).subspan(at % 3, length));
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        const bool inside = i >= at && i < at + length;
+        ASSERT_EQ(to[i], inside ? from[at % 3 + i - at] : std::byte{0}) << at << "+" << length;
+      }
+    }
+  }
 }
 
 TEST(JsonText, ShowsWhatIsNotUtf8WithReplacementsAndIsUtf8TellsIt) {

@@ -138,6 +138,10 @@ Result<void> check_flags(unsigned flags, unsigned known) {
   return wrong(fmt::format("flags {:#x}; there is only {:#x}", flags, known));
 }
 
+RemotePool::Words words(unsigned flags, unsigned relaxed) {
+  return (flags & relaxed) != 0 ? RemotePool::Words::MayTear : RemotePool::Words::Whole;
+}
+
 /// Of what moves bytes a place outside the pool is a wrong argument.
 int answer(const Result<void>& outcome, const char* call, const KeepErrno& kept) {
   if (outcome.ok()) return kept.success();
@@ -195,7 +199,7 @@ int rpmem_persist(RPMEMpool* rpp, size_t offset, size_t length, unsigned lane, u
   const auto persisted = [&]() -> Result<void> {
     PERDURE_TRY_VOID(check_flags(flags, RPMEM_PERSIST_RELAXED));
     PERDURE_TRY_VOID(check_place(rpp, offset, rpp != nullptr && rpp->pool->attributes().empty()));
-    return rpp->pool->persist(offset, length, lane);
+    return rpp->pool->persist(offset, length, lane, words(flags, RPMEM_PERSIST_RELAXED));
   };
   return answer(persisted(), "rpmem_persist", kept);
 }
@@ -205,7 +209,7 @@ int rpmem_flush(RPMEMpool* rpp, size_t offset, size_t length, unsigned lane, uns
   const auto flushed = [&]() -> Result<void> {
     PERDURE_TRY_VOID(check_flags(flags, RPMEM_FLUSH_RELAXED));
     PERDURE_TRY_VOID(check_place(rpp, offset, rpp != nullptr && rpp->pool->attributes().empty()));
-    return rpp->pool->flush(offset, length, lane);
+    return rpp->pool->flush(offset, length, lane, words(flags, RPMEM_FLUSH_RELAXED));
   };
   return answer(flushed(), "rpmem_flush", kept);
 }

@@ -4,17 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "core/try.h"
+#include "core/whole_words.h"
 
 namespace perdure::persist {
 namespace {
-
-constexpr std::size_t kWordBytes = 8;
 
 struct OrderedRange {
   std::uint64_t at = 0;
@@ -56,16 +54,6 @@ Result<std::size_t> check_ordered(const Request& request) {
   return ranges;
 }
 
-/// A range of 8 bytes at a multiple of 8 is never torn.
-void store_range(std::byte* to, std::span<const std::byte> bytes, std::uint64_t at) {
-  if (bytes.size() != kWordBytes || at % kWordBytes != 0) {
-    std::memcpy(to, bytes.data(), bytes.size());
-    return;
-  }
-  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(to))
-      .store(load<std::uint64_t>(bytes.data()), std::memory_order_release);
-}
-
 class OrderedHandler final : public RequestHandler {
  public:
   bool writes() const override { return true; }
@@ -79,7 +67,7 @@ class OrderedHandler final : public RequestHandler {
       const OrderedRange range = range_at(payload, index);
       if (range.epoch != epoch) PERDURE_TRY_VOID(request.flush_now());
       epoch = range.epoch;
-      store_range(request.pool().data() + range.at, payload.subspan(from, range.length), range.at);
+      copy_whole_words(request.pool().data() + range.at, payload.subspan(from, range.length));
       request.make_durable(range.at, range.length);
       from += range.length;
     }

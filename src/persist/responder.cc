@@ -11,6 +11,7 @@
 #include "core/bytes.h"
 #include "core/log_message.h"
 #include "core/try.h"
+#include "core/whole_words.h"
 #include "persist/wire.h"
 
 namespace perdure::persist {
@@ -304,7 +305,7 @@ Result<void> Responder::execute(std::span<const std::byte> message, const Messag
       // What this message asked to flush must be durable before what it orders after it exists.
       if (flush_named) PERDURE_TRY_VOID(flush_pending());
       flush_named = false;
-      std::memcpy(pool + entry.offset, payload, entry.length);
+      copy_whole_words(pool + entry.offset, {payload, entry.length});
       payload += entry.length;
       counters_.copied_bytes += entry.length;
     }
@@ -468,7 +469,7 @@ Result<std::uint64_t> replay_messages(pmem::Region& region, pmem::Range exported
     for (std::size_t index = 0; index < header.entries; ++index) {
       const Entry entry = entry_at(next.message, index);
       if ((entry.actions & kCopy) == 0) continue;
-      std::memcpy(region.bytes().data() + exported.at + entry.offset, payload, entry.length);
+      copy_whole_words(region.bytes().data() + exported.at + entry.offset, {payload, entry.length});
       payload += entry.length;
       PERDURE_TRY_VOID(region.flush(exported.at + entry.offset, entry.length));
     }

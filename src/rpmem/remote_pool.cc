@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/assert.h"
+#include "core/bytes.h"
 #include "core/forks.h"
 #include "core/random.h"
 #include "core/try.h"
@@ -73,25 +74,43 @@ std::string RemotePool::method() const {
   return link_ ? link_->session->small_method().name : "";
 }
 
-Result<void> RemotePool::persist(std::uint64_t at, std::uint64_t length, std::size_t lane) {
+Result<void> RemotePool::persist(std::uint64_t at, std::uint64_t length, std::size_t lane,
+                                 Words words) {
   PERDURE_TRY_VOID(check(at, length, lane));
   take_turn();
-  auto outcome = make_durable({at, length});
+  auto outcome = make_durable({at, length, words});
   mutex_.unlock();
   return outcome;
 }
 
+/// As much of a range as one update takes. Whole words go in messages, which end between two lines.
+RemotePool::Range RemotePool::first_piece(const Range& range) const {
+  if (range.words == Words::MayTear) {
+    return {range.at, std::min(range.length, client::kRangeBytesMax), range.words};
+  }
+  if (range.length <= whole_bytes_max_) return range;
+  return {range.at, round_down(range.at + whole_bytes_max_, kCacheLineBytes) - range.at,
+          range.words};
+}
+
+/// Several pieces are in flight together where they are messages, and short.
 Result<void> RemotePool::make_durable(const Range& range) {
+  const std::size_t pieces_max = range.words == Words::Whole ? client::kUpdatesMax : 1;
   Range left = range;
   while (left.length != 0) {
-    const Range piece{left.at, std::min(left.length, client::kRangeBytesMax)};
-    for (;;) {
-      PERDURE_TRY(begun, begin({&piece, 1}));
-      PERDURE_TRY(resolved, await(begun));
-      if (resolved) break;
+    Range rest = left;
+    std::optional<Begun> first;
+    Begun last;
+    for (std::size_t piece = 0; piece < pieces_max && rest.length != 0; ++piece) {
+      const Range next = first_piece(rest);
+      PERDURE_TRY(begun, begin({&next, 1}));
+      if (!first) first = begun;
+      last = begun;
+      rest.at += next.length;
+      rest.length -= next.length;
     }
-    left.at += piece.length;
-    left.length -= piece.length;
+    PERDURE_TRY(resolved, await(last));
+    if (resolved && first->link == last.link) left = rest;
   }
   return {};
 }
@@ -109,13 +128,18 @@ Result<RemotePool::Begun> RemotePool::begin(std::span<const Range> ranges) {
     for (const Range& range : ranges) {
       items_.push_back({range.at, {memory_.data() + range.at, range.length, link_->memory.get()}});
     }
+    const bool whole = std::any_of(ranges.begin(), ranges.end(),
+                                   [](const Range& range) { return range.words == Words::Whole; });
     // What has resolved may still be placed late: hence the method for places.
-    if (ranges.size() == 1 && session.idle() && ranges[0].length <= session.range_bytes_max()) {
+    const bool common = ranges.size() == 1 && session.idle() &&
+                        ranges[0].length <= session.range_bytes_max() &&
+                        (!whole || session.keeps_words(ranges[0].length));
+    if (common) {
       const std::uint64_t number = session.begin_common_place(items_[0]);
       if (number != 0) return Begun{links_, number};
     }
     const client::Ranges epoch(items_);
-    const auto number = session.update({&epoch, 1});
+    const auto number = session.update({&epoch, 1}, whole);
     if (number.ok()) return Begun{links_, *number};
     if (number.code() == ErrorCode::QueueFull) {
       PERDURE_TRY_VOID(await({links_, session.begun() - client::kUpdatesMax + 1}));
@@ -217,7 +241,7 @@ Result<void> RemotePool::deep_persist(std::uint64_t at, std::uint64_t length, st
 Result<void> RemotePool::deep_flush(const Range& range) {
   const auto payload = persist::encode_deep_flush(range.at, range.length);
   for (;;) {
-    PERDURE_TRY_VOID(make_durable(range));
+    PERDURE_TRY_VOID(make_durable({range.at, range.length, Words::MayTear}));
     if (!link_ || !link_->session->up()) continue;
     client::DurableSession& session = *link_->session;
     const auto number = session.request(persist::MessageKind::DeepFlush, payload, {});
@@ -249,24 +273,36 @@ bool RemotePool::settle(std::uint64_t number) {
   return session.has_resolved(number);
 }
 
-Result<void> RemotePool::flush(std::uint64_t at, std::uint64_t length, std::size_t lane) {
+Result<void> RemotePool::flush(std::uint64_t at, std::uint64_t length, std::size_t lane,
+                               Words words) {
   PERDURE_TRY_VOID(check(at, length, lane));
   if (length == 0) return {};
   take_turn();
-  auto outcome = flush_in(lanes_[lane], {at, length});
+  auto outcome = flush_in(lanes_[lane], {at, length, words});
   mutex_.unlock();
   return outcome;
 }
 
 Result<void> RemotePool::flush_in(Lane& lane, const Range& range) {
+  if (range.length > client::kRangeBytesMax) return make_durable(range);
+  for (Range left = range; left.length != 0;) {
+    const Range piece = first_piece(left);
+    PERDURE_TRY_VOID(flush_piece(lane, piece));
+    left.at += piece.length;
+    left.length -= piece.length;
+  }
+  return {};
+}
+
+Result<void> RemotePool::flush_piece(Lane& lane, const Range& piece) {
   if (lost_) return *lost_;
   if (lane.pending.size() == kPendingMax) PERDURE_TRY_VOID(drain_lane(lane));
-  if (range.length > client::kRangeBytesMax) return make_durable(range);
-  const bool alone = range.length >= kGatheredEachMax;
-  const bool full = !lane.gathered.with(range.length).fits(persist::kOrderedBytesMax);
+  const bool alone = piece.length >= kGatheredEachMax;
+  const std::uint64_t message_bytes_max = persist::OrderedSize{}.with(whole_bytes_max_).bytes();
+  const bool full = !lane.gathered.with(piece.length).fits(message_bytes_max);
   if (alone || full) PERDURE_TRY_VOID(begin_gathered(lane));
-  lane.pending.push_back(range);
-  lane.gathered = lane.gathered.with(range.length);
+  lane.pending.push_back(piece);
+  lane.gathered = lane.gathered.with(piece.length);
   if (alone) return begin_gathered(lane);
   return {};
 }

@@ -68,16 +68,21 @@ class RemotePool {
   /// The method that small updates take, for people.
   std::string method() const;
 
+  /// Whether a word of 8 bytes at a multiple of 8 may be torn by a crash in the midst of a call.
+  enum class Words { Whole, MayTear };
+
   /// The bytes at `at` of the memory are durable at the target when this returns.
   /// Errors: InvalidArgument (no such lane), OutOfRange: that call only. Disconnected: the target
   /// was lost, and every later call fails; what was not answered may be durable there or not.
   /// SystemError: its medium refused; so do all later calls.
-  Result<void> persist(std::uint64_t at, std::uint64_t length, std::size_t lane);
+  Result<void> persist(std::uint64_t at, std::uint64_t length, std::size_t lane,
+                       Words words = Words::Whole);
   /// The same, and beyond the target's memory controller.
   Result<void> deep_persist(std::uint64_t at, std::uint64_t length, std::size_t lane);
   /// Begins that, for the lane: drain() waits for all that was begun. Short ranges are gathered,
   /// and go with the lane's drain in one message, as they are then. Errors: those of persist.
-  Result<void> flush(std::uint64_t at, std::uint64_t length, std::size_t lane);
+  Result<void> flush(std::uint64_t at, std::uint64_t length, std::size_t lane,
+                     Words words = Words::Whole);
   Result<void> drain(std::size_t lane);
   /// What the target has. Errors: those of persist.
   Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t lane);
@@ -107,6 +112,7 @@ class RemotePool {
   struct Range {
     std::uint64_t at = 0;
     std::uint64_t length = 0;
+    Words words = Words::Whole;
   };
   struct Lane {
     std::vector<Range> pending;  // flushed since it was last drained
@@ -135,8 +141,10 @@ class RemotePool {
   void sleep_for_answer() PERDURE_REQUIRES(mutex_);
   bool is_settled(const Begun& begun) const PERDURE_REQUIRES(mutex_);
   void note_poll() PERDURE_REQUIRES(mutex_);
+  Range first_piece(const Range& range) const PERDURE_REQUIRES(mutex_);
   Result<void> make_durable(const Range& range) PERDURE_REQUIRES(mutex_);
   Result<void> flush_in(Lane& lane, const Range& range) PERDURE_REQUIRES(mutex_);
+  Result<void> flush_piece(Lane& lane, const Range& piece) PERDURE_REQUIRES(mutex_);
   Result<void> begin_gathered(Lane& lane) PERDURE_REQUIRES(mutex_);
   Result<void> drain_lane(Lane& lane) PERDURE_REQUIRES(mutex_);
   Result<void> deep_flush(const Range& range) PERDURE_REQUIRES(mutex_);
@@ -162,6 +170,8 @@ class RemotePool {
   std::condition_variable resolved_;
   std::optional<Link> link_ PERDURE_GUARDED_BY(mutex_);
   std::uint64_t links_ PERDURE_GUARDED_BY(mutex_) = 0;  // that there were
+  /// Of one range in a message: on every connection.
+  std::uint64_t whole_bytes_max_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::optional<Error> lost_ PERDURE_GUARDED_BY(mutex_);
   bool led_ PERDURE_GUARDED_BY(mutex_) = false;     // somebody polls, or sleeps for an answer
   bool sleeps_ PERDURE_GUARDED_BY(mutex_) = false;  // it does the latter, and was not woken

@@ -7,6 +7,7 @@
 #include "client/writer_name.h"
 #include "control/json_codec.h"
 #include "control/version.h"
+#include "core/bytes.h"
 #include "core/forks.h"
 #include "core/log_message.h"
 #include "core/try.h"
@@ -114,7 +115,17 @@ Result<void> RemotePool::open_session(const Deadline& deadline) {
   link.landing = std::move(landing);
   PERDURE_TRY_VOID(link.session->prepare(false));
   link.session->set_deadline(std::nullopt);
-  return require_ordered(deadline);
+  PERDURE_TRY_VOID(require_ordered(deadline));
+  const std::uint64_t whole = link.session->whole_words_bytes_max();
+  if (whole < std::max<std::uint64_t>(whole_bytes_max_, kCacheLineBytes)) {
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("target {}: its messages take {} bytes of a range; it needs at least {}",
+                    options_.target.host, whole,
+                    std::max<std::uint64_t>(whole_bytes_max_, kCacheLineBytes))};
+  }
+  if (whole_bytes_max_ == 0) whole_bytes_max_ = whole;
+  return {};
 }
 
 /// That the target takes ranges together (persist/ordered.h). A request of no ranges changes

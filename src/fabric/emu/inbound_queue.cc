@@ -81,10 +81,14 @@ void InboundQueue::take(Operation operation, Random& random) {
   const std::size_t misaligned = slot.place.range->into_line(slot.place.at);
   const std::size_t lines = round_up(misaligned + size, kCacheLineBytes) / kCacheLineBytes;
   const std::size_t run_lines_max = lines <= kUnitsMax ? 1 : 2 * (lines / kUnitsMax) + 1;
+  const Opcode opcode = slot.operation.opcode;
+  const bool tears =
+      behaviour_.switches.tears_words && (opcode == Opcode::Write || opcode == Opcode::WriteImm);
   for (std::size_t at = 0; at < size;) {
     const std::size_t run = (1 + random.below(run_lines_max)) * kCacheLineBytes;
     const std::size_t skewed = at == 0 ? run - misaligned : run;
-    const std::size_t length = std::min(skewed, size - at);
+    std::size_t length = std::min(skewed, size - at);
+    if (tears) length = 1 + random.below(length);
     slot.units.push_back({at, length});
     at += length;
   }

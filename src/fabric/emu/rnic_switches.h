@@ -19,6 +19,9 @@ struct RnicSwitches {
   bool immediate_without_length = false;
   /// It says so many bytes fewer than were written, but at least one.
   std::uint64_t immediate_bytes_missing = 0;
+  /// What a WRITE brings it places in pieces that may end within a word: the verbs promise no
+  /// atomicity of a WRITE (InfiniBand has ATOMIC WRITE since 2021 for that).
+  bool tears_words = false;
   /// What it buffers of a connection it still places when that has ended and the key was taken
   /// away, though it says that it has let go. No device may; it is what fencing counts on. World
   /// only.
