@@ -1,5 +1,6 @@
 // `perdure log append`: records from standard input or files, until each is committed.
 #include "append_run.h"
+#include "client/named_options.h"
 #include "core/byte_text.h"
 #include "core/counted.h"
 #include "core/json.h"
@@ -286,7 +287,7 @@ void add_log_options(Command command, AppendCommand& options) {
                   "singleton: tail found by scan; compound: tail pointer; for a new log (planned)",
                   "planned|singleton|compound")
       .group(group);
-  add_word_option(command, "--primary", log.primary, log::parse_primary_choice,
+  add_word_option(command, "--primary", log.primary, client::parse_primary_choice,
                   "The operation by which records travel (planned)", "planned|write|write_imm|send")
       .group(group);
   add_word_option(command, "--level", log.level, parse_level,

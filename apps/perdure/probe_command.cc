@@ -2,12 +2,12 @@
 // for it, and the method that follows; or, with --doctor, what to do about it (doctor.h). It looks,
 // and changes nothing.
 #include "certify.h"
+#include "client/named_options.h"
 #include "commands.h"
 #include "core/json.h"
 #include "fabric/ofi/ofi.h"
 #include "fabric/verbs/verbs.h"
 #include "host/doctor.h"
-#include "log/log_options.h"
 #include "output.h"
 #include "plan/plan.h"
 #include "pmem/probe.h"
@@ -284,7 +284,7 @@ void add_certify_options(Command command, CertifyCommand& certify, Option needed
                   "Where --power-cut keeps on this machine what was acknowledged")
       .option_text("FILE")
       .needs(needed);
-  add_word_option(command, "--primary", certify.primary, log::parse_primary_choice,
+  add_word_option(command, "--primary", certify.primary, client::parse_primary_choice,
                   "The operation by which --power-cut arm writes (planned)",
                   "planned|write|write_imm|send")
       .needs(needed);

@@ -290,8 +290,11 @@ Check check_rpmem_memlock(const InspectedHost& inspected, const RpmemUser& user)
   return check;
 }
 
-/// Non-allocating writes at each root port: on them rests what persist-apm declares. That a read
-/// pushes the writes before it is so on any PCIe bus, relaxed or not.
+/// Non-allocating writes at each root port: on them rests what persist-apm declares; and on a READ
+/// that pushes the writes before it out to the memory controller. The bus has that order, relaxed
+/// or not (PCI Express Base 2.4.1, table of ordering rules); that the root complex keeps it up to
+/// the memory controller is a matter of its firmware (rpmem document, "PCIe Read Fence of Previous
+/// PCIe Writes").
 Check check_rpmem_persist_apm(const InspectedHost& inspected, const RpmemUser& user) {
   Check check{"rpmem-persist-apm"};
   const auto config = config_of(inspected.tree, user, &check);
@@ -319,6 +322,10 @@ Check check_rpmem_persist_apm(const InspectedHost& inspected, const RpmemUser& u
         "at every boot",
         ddio.commands);
   }
+  check.evidence.push_back(
+      "read fencing: a READ has to push out the writes before it, which firmware can switch off; "
+      "no file tells: ask the machine's vendor, and cut its power (perdure probe --certify "
+      "--power-cut)");
   check.find(Verdict::Ok, "persist-apm is set, and writes bypass the caches");
   return check;
 }

@@ -34,6 +34,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure {
@@ -86,6 +87,17 @@ struct MirrorOptions {
   /// How long waiting polls before it sleeps.
   std::chrono::microseconds spin{200};
 };
+
+/// Sets one option from words: see set_option of log.h. There are quorum, transport, rnic,
+/// rnic_ack_timeout, rnic_traffic_class, primary, staging_bytes, measure_costs, take_over,
+/// writer_name, peer_timeout_ms, reconnect_ms, spin_us, and start, without_missing and only_copies.
+/// Errors: InvalidArgument, naming what there is.
+Result<void> set_option(MirrorOptions& options, std::string_view name, std::string_view value);
+/// All options in one string, as parse_log_options takes it. Errors: InvalidArgument.
+Result<MirrorOptions> parse_mirror_options(std::string_view connection);
+/// All options from a TOML file, as read_log_options takes it.
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<MirrorOptions> read_mirror_options(const std::string& path);
 
 /// A part of the local memory.
 struct MirrorRange {
@@ -252,7 +264,8 @@ class Mirror {
   Result<void> write_atomic(std::uint64_t at, std::uint64_t value,
                             std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
-  /// A lane orders nothing against other lanes and drains its own alone.
+  /// A lane orders nothing against other lanes, and drains what it began itself: it waits for what
+  /// was begun before that by others too, since updates resolve in order, and for nothing later.
   MirrorLane lane();
 
   /// Reads from the replica of peer number `replica`, or, kAny, from one that is in sync.
@@ -282,7 +295,7 @@ class Mirror {
   std::unique_ptr<State, Delete> state_;
 };
 
-/// What one thread has begun: its drain waits for nothing of others. The mirror outlives it.
+/// What one thread has begun, and waits for: see Mirror::lane. The mirror outlives it.
 /// Threads: one caller at a time per lane.
 class MirrorLane {
  public:

@@ -39,6 +39,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure {
@@ -90,6 +91,17 @@ struct RegionOptions {
   /// How long waiting polls before it sleeps.
   std::chrono::microseconds spin{200};
 };
+
+/// Sets one option from words: see set_option of log.h. There are quorum, transport, rnic,
+/// rnic_ack_timeout, rnic_traffic_class, primary, staging_bytes, measure_costs, take_over,
+/// writer_name, peer_timeout_ms, reconnect_ms, spin_us, and create and level.
+/// Errors: InvalidArgument, naming what there is.
+Result<void> set_option(RegionOptions& options, std::string_view name, std::string_view value);
+/// All options in one string, as parse_log_options takes it. Errors: InvalidArgument.
+Result<RegionOptions> parse_region_options(std::string_view connection);
+/// All options from a TOML file, as read_log_options takes it.
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<RegionOptions> read_region_options(const std::string& path);
 
 /// Bytes to be written at `at`, counted from the start of the region.
 struct RangeWrite {

@@ -56,9 +56,8 @@ bool DurableSession::is_pair(std::span<const Ranges> epochs) const {
     return false;
   }
   const std::uint64_t length = epochs[0][0].data.length;
-  if (!persist::is_word(epochs[1][0]) || length > std::min(range_bytes_max_, plan::kBatchBytesMax)) {
-    return false;
-  }
+  const std::uint64_t one_request = std::min(range_bytes_max_, plan::kBatchBytesMax);
+  if (!persist::is_word(epochs[1][0]) || length > one_request) return false;
   const auto both = persist::OrderedSize{}.with(length).with(sizeof(std::uint64_t));
   return keeps_words_[method_for(length)] || !both.fits(gather_bytes_max_);
 }

@@ -10,6 +10,5 @@ namespace perdure::log {
 
 /// "planned" is nothing: it is chosen. Errors: InvalidArgument, naming the words.
 Result<std::optional<LogShape>> parse_shape_choice(std::string_view word);
-Result<std::optional<Primary>> parse_primary_choice(std::string_view word);
 
 }  // namespace perdure::log

@@ -164,6 +164,13 @@ for package in perdure perdure-static; do
     -o "$box/append_$package" "${link[@]}" -Wl,-rpath,"$(dirname "$library")" ||
     fail "$package: append.c"
 done
+# librpmem, as programs of PMDK find it; it stands for PMDK's 1.12.
+read -ra of_rpmem < <(pkg-config --cflags --libs librpmem)
+"$cc" -std=c11 -Wall -Wextra -Werror $flags \
+  "$source/tests/install/outside/rpmem.c" \
+  -o "$box/rpmem" "${of_rpmem[@]}" -Wl,-rpath,"$(dirname "$library")" || fail 'librpmem: C program'
+expect_output 'no target' "$box/rpmem"
+readelf -d "$box/rpmem" | grep -q 'NEEDED.*librpmem\.so\.1' || fail 'it does not load librpmem.so.1'
 # What a link names besides is there without -dev packages: libfmt.so.9 is, libfmt.so is not.
 for word in "${link[@]}"; do
   case $word in

@@ -1,7 +1,9 @@
 // What the public log refuses, and what its options say in words.
 #include <gtest/gtest.h>
 #include <perdure/log.h>
+#include <perdure/mirror.h>
 #include <perdure/pool.h>
+#include <perdure/region.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -399,6 +401,50 @@ TEST(LogOptionsInWords, AConnectionStringSaysAll) {
   const auto plain = parse_log_options("perdure://a:1/orders");
   ASSERT_TRUE(plain.ok());
   EXPECT_FALSE(plain->transport || plain->shape || plain->primary);
+}
+
+TEST(LogOptionsInWords, ARegionAndAMirrorHaveTheirOwn) {
+  const auto region = parse_region_options(
+      "perdure://a:1,b:2/index?quorum=2&create=false&transport=tcp&primary=write&level=visible&"
+      "staging_bytes=1MiB&measure_costs=0&take_over=1&writer_name=me&peer_timeout_ms=70&"
+      "reconnect_ms=30&spin_us=5&rnic=mlx5_0");
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_EQ(region->peers.size(), 2u);
+  EXPECT_EQ(region->pool, "index");
+  EXPECT_EQ(region->quorum, 2u);
+  EXPECT_EQ(region->primary, Primary::Write);
+  EXPECT_EQ(region->level, Level::Visible);
+  EXPECT_EQ(region->staging_bytes, 1024u * 1024);
+  EXPECT_TRUE(region->take_over && !region->create && !region->measure_costs);
+  EXPECT_EQ(region->peer_timeout, std::chrono::milliseconds(70));
+  EXPECT_EQ(region->reconnect, std::chrono::milliseconds(30));
+  EXPECT_EQ(region->spin, std::chrono::microseconds(5));
+  EXPECT_EQ(region->rnic.name, "mlx5_0");
+  EXPECT_NE(parse_region_options("perdure://a:1/p?shape=singleton")
+                .error()
+                .message.find("a region has no option 'shape'"),
+            std::string::npos);
+  EXPECT_NE(parse_region_options("perdure://a:1/p?level=received")
+                .error()
+                .message.find("visible, durable"),
+            std::string::npos);
+
+  const test::TestDirectory directory;
+  const std::string path = directory.file("mirror.toml");
+  ASSERT_TRUE(write_file(path,
+                         "peers = [\"a:1\"]\npool = \"tree\"\nstart = \"replicas\"\n"
+                         "without_missing = true\nonly_copies = true\nstaging_bytes = \"64KiB\"\n")
+                  .ok());
+  const auto mirror = read_mirror_options(path);
+  ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+  EXPECT_EQ(mirror->start, MirrorStart::Replicas);
+  EXPECT_TRUE(mirror->without_missing && mirror->only_copies);
+  EXPECT_EQ(mirror->staging_bytes, 64u * 1024);
+  EXPECT_EQ(mirror->reconnect, MirrorOptions{}.reconnect);
+  EXPECT_EQ(read_region_options(path).code(), ErrorCode::InvalidArgument) << "start is not its";
+  MirrorOptions options;
+  EXPECT_NE(set_option(options, "start", "old").error().message.find("new, local, replicas"),
+            std::string::npos);
 }
 
 TEST(LogOptionsInWords, WhatIsWrongIsNamed) {

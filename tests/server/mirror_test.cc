@@ -4,6 +4,8 @@
 #include <perdure/perdure.h>
 #include <perdure/pool.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -81,6 +83,39 @@ class MirrorPeers : public testing::Test {
   const std::string local_;
   std::vector<std::byte> memory_;
 };
+
+// The mirror has a thread of its own. Expect: a child is refused everything, and ends nothing of
+// its parent's.
+TEST_F(MirrorPeers, AChildIsRefusedAndEndsNothing) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer ends a child that was forked while there are threads";
+#endif
+  auto mirror = open(options(Transport::Tcp, 1));
+  ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+  store(*mirror, 0, 1);
+  ASSERT_TRUE(mirror->persist(0, 8).ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr ErrorCode kRefused = ErrorCode::InvalidArgument;
+    std::array<std::byte, 8> word{};
+    MirrorLane lane = mirror->lane();
+    const bool refused =
+        mirror->persist(0, 8).code() == kRefused && mirror->flush(0, 8).code() == kRefused &&
+        mirror->drain().code() == kRefused && lane.drain().code() == kRefused &&
+        mirror->deep_persist(0, 8).code() == kRefused &&
+        mirror->write_atomic(0, 7).code() == kRefused && mirror->read(0, word).code() == kRefused &&
+        mirror->wait_in_sync(kMirrorPatience).code() == kRefused;
+    mirror->~Mirror();
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  store(*mirror, 8, 2);
+  EXPECT_TRUE(mirror->persist(8, 8).ok());
+  EXPECT_TRUE(is_equal(*mirror, 0));
+  EXPECT_TRUE(is_equal(*mirror, 1));
+}
 
 class KilledReplica : public MirrorPeers, public testing::WithParamInterface<Transport> {};
 

@@ -60,9 +60,15 @@ void name_words() {
   name(&parse_dma_dirties);
   name(&parse_qp_type);
   name(&describe);
-  name(&set_option);
+  name<Result<void> (*)(LogOptions&, std::string_view, std::string_view)>(&set_option);
+  name<Result<void> (*)(RegionOptions&, std::string_view, std::string_view)>(&set_option);
+  name<Result<void> (*)(MirrorOptions&, std::string_view, std::string_view)>(&set_option);
   name(&parse_log_options);
   name(&read_log_options);
+  name(&parse_region_options);
+  name(&read_region_options);
+  name(&parse_mirror_options);
+  name(&read_mirror_options);
   name(&create_pool);
   name(&describe_pool);
   name(&list_pools);
@@ -246,5 +252,5 @@ int main() {
   name_life<ReplicatedRpcServer>();
   name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 158 ? "all" : "not all") << '\n';
+  std::cout << (named == 164 ? "all" : "not all") << '\n';
 }

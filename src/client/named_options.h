@@ -1,0 +1,139 @@
+// Options as words: one by one, all in a connection string, or all in a TOML file. What options
+// there are is a table of the thing that is opened.
+#pragma once
+
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include "core/toml_file.h"
+#include "core/try.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace perdure::client {
+
+/// "planned" is nothing: it is chosen. Errors: InvalidArgument, naming the words.
+Result<std::optional<Primary>> parse_primary_choice(std::string_view word);
+
+// What an option's word says. Errors: InvalidArgument, naming what it may say.
+Result<std::uint64_t> option_number(std::string_view word);
+/// What is too large for it is too large for any such option.
+Result<std::uint32_t> option_small_number(std::string_view word);
+Result<bool> option_flag(std::string_view word);
+Result<std::string> option_text(std::string_view word);
+/// Up to a year, in whatever unit.
+template <typename Duration>
+Result<Duration> option_time(std::string_view word) {
+  PERDURE_TRY(number, option_number(word));
+  const auto longest = std::chrono::duration_cast<Duration>(std::chrono::hours(24 * 365));
+  return Duration(std::min<std::uint64_t>(number, static_cast<std::uint64_t>(longest.count())));
+}
+
+/// Sets the member to what `parse` makes of the word.
+template <auto member, auto parse, typename Options>
+Result<void> set_member(Options& options, std::string_view word) {
+  PERDURE_TRY(value, parse(word));
+  options.*member = std::move(value);
+  return {};
+}
+/// The same of the RNIC's options, which must make sense then.
+Result<void> set_rnic_name(RnicOptions& rnic, std::string_view word);
+Result<void> set_rnic_ack_timeout(RnicOptions& rnic, std::string_view word);
+Result<void> set_rnic_traffic_class(RnicOptions& rnic, std::string_view word);
+template <auto set, typename Options>
+Result<void> set_rnic(Options& options, std::string_view word) {
+  return set(options.rnic, word);
+}
+
+/// One option of Options, which has members `peers` and `pool` besides.
+template <typename Options>
+struct NamedOption {
+  std::string_view name;
+  Result<void> (*set)(Options&, std::string_view);
+};
+
+/// A connection string taken apart; the words are part of it.
+struct ConnectionWords {
+  std::vector<std::string> peers;
+  std::string pool;
+  std::vector<std::pair<std::string_view, std::string_view>> options;
+};
+/// Errors: InvalidArgument.
+Result<ConnectionWords> take_apart(std::string_view connection);
+Error bad_connection(std::string_view connection, std::string_view why);
+
+/// What a file has of peers; what is wrong with it the file notes.
+std::vector<std::string> peers_in(TomlFile& file);
+/// A value as an option takes it; nothing: it is none of text, whole number, true and false.
+std::optional<std::string> word_of(const TomlFile::Value& value);
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<TomlFile> load_options(const std::string& path);
+
+/// The options of a `thing`, "a log" for example. See set_option, parse_log_options and
+/// read_log_options of log.h.
+template <typename Options>
+class NamedOptions {
+ public:
+  constexpr NamedOptions(std::string_view thing, std::span<const NamedOption<Options>> options)
+      : thing_(thing), options_(options) {}
+
+  Result<void> set(Options& options, std::string_view name, std::string_view value) const {
+    std::string names;
+    for (const NamedOption<Options>& option : options_) {
+      if (option.name == name) {
+        auto set = option.set(options, value);
+        if (set.ok()) return set;
+        return Error{set.code(), std::string(name) + ": " + set.error().message};
+      }
+      names.append(names.empty() ? "" : ", ").append(option.name);
+    }
+    return Error{ErrorCode::InvalidArgument, std::string(thing_) + " has no option '" +
+                                                 std::string(name) + "'; there are: " + names};
+  }
+
+  Result<Options> parse(std::string_view connection) const {
+    PERDURE_TRY(words, take_apart(connection));
+    Options options;
+    options.peers = std::move(words.peers);
+    options.pool = std::move(words.pool);
+    for (const auto& [name, value] : words.options) {
+      if (auto taken = set(options, name, value); !taken) {
+        return bad_connection(connection, taken.error().message);
+      }
+    }
+    return options;
+  }
+
+  Result<Options> read(const std::string& path) const {
+    PERDURE_TRY(file, load_options(path));
+    Options options;
+    options.peers = peers_in(file);
+    file.text("", "pool", TomlFile::Need::Required, options.pool);
+    for (const NamedOption<Options>& option : options_) {
+      const TomlFile::Value* value = file.value("", option.name, TomlFile::Need::Optional);
+      if (value == nullptr) continue;
+      const auto word = word_of(*value);
+      if (!word) {
+        file.problem("", option.name, "is neither a text nor a whole number, true or false");
+      } else if (auto taken = option.set(options, *word); !taken) {
+        file.problem("", option.name, taken.error().message);
+      }
+    }
+    PERDURE_TRY_VOID(file.outcome());
+    return options;
+  }
+
+ private:
+  std::string_view thing_;
+  std::span<const NamedOption<Options>> options_;
+};
+
+}  // namespace perdure::client
