@@ -25,6 +25,7 @@
 #include <perdure/profile.h>
 #include <perdure/result.h>
 #include <perdure/rnic.h>
+#include <perdure/time_counts.h>
 #include <perdure/types.h>
 
 #include <chrono>
@@ -191,6 +192,13 @@ class MirrorMemory {
   std::unique_ptr<State> state_;
 };
 
+/// How long updates took, of a sample (see LogTimes): from the call until it was learned that they
+/// were durable on the quorum; and every read that succeeded.
+struct MirrorTimes {
+  TimeCounts durable;
+  TimeCounts reads;
+};
+
 class MirrorLane;
 
 /// A mirror with one writer at a time: this one.
@@ -277,6 +285,8 @@ class Mirror {
   Result<void> wait_in_sync(std::chrono::milliseconds timeout);
 
   MirrorStatus status() const;
+  /// Since it was opened. Cost: for each update that is not timed, a decrement.
+  MirrorTimes times() const;
 
   /// Drains, and notes at the replicas that it ended well. Whoever waits meanwhile is told that it
   /// is closed; what he had begun is drained, too. Errors: TimedOut, QuorumLost, Fenced: it is

@@ -642,6 +642,14 @@ perdure_code perdure_mirror_get_status(const perdure_mirror* mirror, perdure_mir
 perdure_code perdure_mirror_get_replicas(const perdure_mirror* mirror,
                                          perdure_mirror_replica_status* replicas, size_t count,
                                          size_t* there);
+/* How long updates took until it was learned that they were durable on the quorum, of a sample; and
+ * every read. `size` as in perdure_log_options. */
+typedef struct perdure_mirror_times {
+  size_t size;
+  perdure_time_counts durable;
+  perdure_time_counts reads;
+} perdure_mirror_times;
+perdure_code perdure_mirror_get_times(const perdure_mirror* mirror, perdure_mirror_times* times);
 
 /* --- pools ------------------------------------------------------------------------------------ */
 
@@ -929,6 +937,16 @@ perdure_code perdure_rpc_client_handle_of(const perdure_rpc_client* client, uint
                                           perdure_rpc_handle* handle);
 perdure_code perdure_rpc_client_get_status(const perdure_rpc_client* client,
                                            perdure_rpc_client_status* status);
+/* How long calls took until the client learned that they were durable and applied, of a sample; and
+ * every query that was answered. `size` as in perdure_log_options. */
+typedef struct perdure_rpc_client_times {
+  size_t size;
+  perdure_time_counts durable;
+  perdure_time_counts applied;
+  perdure_time_counts queries;
+} perdure_rpc_client_times;
+perdure_code perdure_rpc_client_get_times(const perdure_rpc_client* client,
+                                          perdure_rpc_client_times* times);
 
 /* --- messages --------------------------------------------------------------------------------- */
 

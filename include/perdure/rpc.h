@@ -22,6 +22,7 @@
 #include <perdure/profile.h>
 #include <perdure/result.h>
 #include <perdure/rnic.h>
+#include <perdure/time_counts.h>
 #include <perdure/types.h>
 
 #include <chrono>
@@ -305,6 +306,14 @@ struct RpcClientStatus {
   std::string large_method;
 };
 
+/// How long calls took, of a sample (see LogTimes): from call() until the client learned that they
+/// were durable and applied; and every query that was answered.
+struct RpcTimes {
+  TimeCounts durable;
+  TimeCounts applied;
+  TimeCounts queries;
+};
+
 /// A client. Threads: one caller at a time; progress is made in the calls, and it has no threads.
 /// Any of them may return Corrupt: the server's pool is an older copy of what it told this client.
 /// Processes: a child made by fork() must not use it.
@@ -371,6 +380,8 @@ class RpcClient {
   /// A call of this client by its sequence, an earlier process's too.
   RpcHandle handle_of(std::uint64_t sequence) const;
   RpcClientStatus status() const;
+  /// Since it was opened. Cost: for each call that is not timed, a decrement.
+  RpcTimes times() const;
 
  private:
   class State;

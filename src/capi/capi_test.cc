@@ -96,6 +96,7 @@ TEST(CInterface, AMirrorThatIsNotThereOrMakesNoSenseIsRefused) {
   EXPECT_EQ(perdure_mirror_read(nullptr, 0, &ticket, 8, 0), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_mirror_wait_in_sync(nullptr, 1), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_mirror_get_status(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_get_times(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_mirror_get_replicas(nullptr, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_mirror_memory(nullptr, &there), nullptr);
   EXPECT_EQ(perdure_mirror_close(nullptr, 1), PERDURE_OK);

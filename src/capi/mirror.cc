@@ -15,6 +15,7 @@ using perdure::MirrorStart;
 using perdure::MirrorTicket;
 using perdure::Result;
 using perdure::capi::code_of;
+using perdure::capi::counts_of;
 using perdure::capi::fail;
 using perdure::capi::give_all;
 using perdure::capi::give_sized;
@@ -290,6 +291,17 @@ perdure_code perdure_mirror_get_status(const perdure_mirror* mirror,
     told.epoch = now.epoch.value;
     told.generation = now.generation;
     return give_sized(told, status);
+  });
+}
+
+perdure_code perdure_mirror_get_times(const perdure_mirror* mirror, perdure_mirror_times* times) {
+  return guarded([&]() -> perdure_code {
+    if (mirror == nullptr || times == nullptr) return fail("mirror and times must not be NULL");
+    const perdure::MirrorTimes now = mirror->mirror.times();
+    perdure_mirror_times told{};
+    told.durable = counts_of(now.durable);
+    told.reads = counts_of(now.reads);
+    return give_sized(told, times);
   });
 }
 

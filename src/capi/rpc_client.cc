@@ -11,6 +11,7 @@ using perdure::RpcClient;
 using perdure::RpcHandle;
 using perdure::RpcLevel;
 using perdure::capi::code_of;
+using perdure::capi::counts_of;
 using perdure::capi::fail;
 using perdure::capi::give_sized;
 using perdure::capi::give_text;
@@ -180,6 +181,19 @@ perdure_code perdure_rpc_client_handle_of(const perdure_rpc_client* client, uint
     const RpcHandle found = client->client.handle_of(sequence);
     *handle = {found.sequence, found.client_id};
     return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_rpc_client_get_times(const perdure_rpc_client* client,
+                                          perdure_rpc_client_times* times) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr || times == nullptr) return fail("client and times must not be NULL");
+    const perdure::RpcTimes now = client->client.times();
+    perdure_rpc_client_times told{};
+    told.durable = counts_of(now.durable);
+    told.applied = counts_of(now.applied);
+    told.queries = counts_of(now.queries);
+    return give_sized(told, times);
   });
 }
 

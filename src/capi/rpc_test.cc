@@ -154,6 +154,12 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_EQ(perdure_rpc_client_query(client_, kBroken, nullptr, 0, true, 30000, little.data(),
                                      little.size(), &bytes),
             PERDURE_UNSUPPORTED);
+  perdure_rpc_client_times times{};
+  times.size = sizeof times;
+  ASSERT_EQ(perdure_rpc_client_get_times(client_, &times), PERDURE_OK);
+  EXPECT_GT(perdure_time_quantile_ns(&times.durable, 0.5), 0u);
+  EXPECT_GT(perdure_time_quantile_ns(&times.applied, 0.5), 0u);
+  EXPECT_GT(times.queries.sum_ns, 0u);
   perdure_rpc_client_status status{};
   status.size = sizeof status;
   ASSERT_EQ(perdure_rpc_client_get_status(client_, &status), PERDURE_OK);
@@ -325,6 +331,7 @@ TEST_F(CRpc, WhatIsNotThereIsRefused) {
   EXPECT_EQ(perdure_rpc_client_payload_bytes_max(nullptr), 0u);
   EXPECT_EQ(perdure_rpc_client_handle_of(nullptr, 1, &handle), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_client_get_status(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_rpc_client_get_times(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_data_read(nullptr, 0, &bytes, 1), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_data_write(nullptr, 0, &bytes, 1), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_data_bytes(nullptr), 0u);

@@ -50,9 +50,8 @@ struct DurableSessionOptions {
   std::size_t requests_in_flight = 4;  // of update(), atomic(), read(): 1..kUpdatesMax
   /// 64 bytes of the pool that hold nothing, if it has them: WRITEs are timed too.
   std::optional<std::uint64_t> probe_line;
-  /// update(), atomic() or request() will be called, or begin_place() for most updates: what is in
-  /// flight is noted, so that it is waited for before its place is written again, and the methods
-  /// that are reported are those for such ranges. begin() alone leaves that to its caller.
+  /// update(), atomic() or request() will be called: what is in flight is noted, so that it is
+  /// waited for before its place is written again. begin() alone leaves that to its caller.
   bool ranges_again = false;
   /// The largest payloads of request() and of its reply: of a request no more than a message of the
   /// peer's receive queue has room for, whatever is said here, and of a reply
@@ -264,17 +263,14 @@ class DurableSession {
   const Session& connection() const { return *connection_; }
   fabric::Endpoint* endpoint() { return connection_ ? connection_->endpoint.get() : nullptr; }
   const DurableSessionOptions& options() const { return options_; }
-  /// The methods in use: for small updates and for large ones, and where the one ends. With
-  /// DurableSessionOptions::ranges_again those of a single range that is written again.
-  const Method& small_method() const {
-    return methods_[options_.ranges_again ? kPlaceSmall : kSmall];
-  }
-  const Method& large_method() const {
-    return methods_[options_.ranges_again ? kPlaceLarge : kLarge];
-  }
-  std::uint64_t small_bytes_max() const {
-    return options_.ranges_again ? place_small_bytes_max_ : small_bytes_max_;
-  }
+  /// The methods in use: for small updates and for large ones, and where the one ends.
+  const Method& small_method() const { return methods_[kSmall]; }
+  const Method& large_method() const { return methods_[kLarge]; }
+  std::uint64_t small_bytes_max() const { return small_bytes_max_; }
+  /// The same of a single range that is written again: by update(), and by begin_place().
+  const Method& small_place_method() const { return methods_[kPlaceSmall]; }
+  const Method& large_place_method() const { return methods_[kPlaceLarge]; }
+  std::uint64_t small_place_bytes_max() const { return place_small_bytes_max_; }
   /// What they were chosen by, and how often drift has led to other methods.
   const plan::CostModel& costs() const { return costs_; }
   std::uint64_t replans() const { return replans_; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <perdure/result.h>
+#include <perdure/rnic.h>
 #include <perdure/types.h>
 
 #include "core/toml_file.h"

@@ -97,7 +97,6 @@ class Arming {
     of_session.primary = options.primary;
     of_session.timeout = options.silent_within;
     of_session.clock = options.clock;
-    of_session.ranges_again = true;
     return of_session;
   }
 
@@ -132,9 +131,9 @@ class Arming {
     const std::uint64_t most = session_.range_bytes_max() / kWordBytes * kWordBytes;
     std::transform(kLengths.begin(), kLengths.end(), run_.lengths.begin(),
                    [most](std::uint64_t length) { return std::min(length, most); });
-    run_.methods = session_.small_method().name;
-    if (session_.large_method().name != run_.methods)
-      run_.methods += ", " + session_.large_method().name;
+    run_.methods = session_.small_place_method().name;
+    if (session_.large_place_method().name != run_.methods)
+      run_.methods += ", " + session_.large_place_method().name;
     const std::optional<PowerCutRun>& before = options_.before;
     if (before && before->uuid == run_.uuid && before->methods == run_.methods)
       run_.cuts_checked = before->cuts_checked;

@@ -45,7 +45,7 @@ std::size_t torn(std::uint64_t seed, std::size_t bytes, const BeginWords& begin)
   plan::CostModel slow = session.costs();
   slow.responder_wake_ns = 1e6;  // a processor that is long asleep: WRITEs are cheaper
   EXPECT_TRUE(session.plan_for(slow).ok());
-  EXPECT_FALSE(session.keeps_words(bytes)) << session.small_method().name;
+  EXPECT_FALSE(session.keeps_words(bytes)) << session.small_place_method().name;
   EXPECT_GE(session.whole_words_bytes_max(), bytes);
   EXPECT_TRUE(begin(session, {64, {from.data(), bytes, memory.get()}}).ok());
   for (int round = 0; round < 20'000 && session.up() && !session.idle(); ++round) session.poll();

@@ -48,7 +48,7 @@ constexpr std::array<client::NamedOption<LogOptions>, 19> kOptions{{
     {"rnic_ack_timeout", set_rnic<client::set_rnic_ack_timeout>},
     {"rnic_traffic_class", set_rnic<client::set_rnic_traffic_class>},
     {"shape", set_member<&LogOptions::shape, log::parse_shape_choice>},
-    {"primary", set_member<&LogOptions::primary, parse_primary_choice>},
+    {"primary", set_member<&LogOptions::primary, client::parse_primary_choice>},
     {"level", set_member<&LogOptions::level, option_level>},
     {"record_bytes_max", set_member<&LogOptions::record_bytes_max, parse_bytes>},
     {"batches_in_flight", set_member<&LogOptions::batches_in_flight, option_number>},

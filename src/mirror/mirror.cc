@@ -14,6 +14,7 @@
 #include "core/bounded_time.h"
 #include "core/forks.h"
 #include "core/mutex.h"
+#include "core/sampled_times.h"
 #include "core/stoppable_clock.h"
 #include "core/try.h"
 #include "mirror/mirror_memory.h"
@@ -58,6 +59,16 @@ std::string_view to_string(MirrorReplicaState state) {
 
 class Mirror::State {
  public:
+  /// What is sampled of updates: see SampledTimes. A mirror has one level.
+  struct UpdateCounts {
+    TimeCounts durable;
+    TimeCounts committed;
+  };
+  struct UpdateReach {
+    const mirror::ReplicatedMirror& core;
+    bool reached(const MirrorTicket& ticket, Level /*level*/) const { return core.reached(ticket); }
+  };
+
   State(MirrorMemory memory, const MirrorOptions& options)
       : memory_(std::move(memory)), spin_(options.spin) {}
   ~State() {
@@ -102,14 +113,19 @@ class Mirror::State {
   Result<MirrorTicket> begin(const Begin& begin) {
     const Turn turn(*this);
     std::optional<Deadline> none;
-    auto begun = when_there_is_room(std::nullopt, none, [&] { return begin(*core_); });
+    auto begun = when_there_is_room(std::nullopt, none, [&] { return timed(begin); });
     notice();
     return begun;
   }
 
-  /// Until that is durable which `begin` begins, or finds begun, and returns the number of.
+  /// Until that is durable which `begin` begins.
   template <typename Begin>
   Result<void> make_durable(std::chrono::milliseconds timeout, const Begin& begin) {
+    return await(timeout, [&](mirror::ReplicatedMirror&) { return timed(begin); });
+  }
+  /// The same of what `begin` begins, or finds begun, and returns the number of.
+  template <typename Begin>
+  Result<void> await(std::chrono::milliseconds timeout, const Begin& begin) {
     std::uint64_t number = 0;
     const auto begun = [&](mirror::ReplicatedMirror& core) -> Result<void> {
       PERDURE_TRY(ticket, begin(core));
@@ -125,6 +141,19 @@ class Mirror::State {
     return until(
         timeout, [](mirror::ReplicatedMirror&) { return Result<void>(); },
         [](mirror::ReplicatedMirror& core) { return core.all_in_sync(); });
+  }
+
+  MirrorTimes times() {
+    const Turn turn(*this);
+    return {times_.times().committed, reads_};
+  }
+  Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica) {
+    const Nanoseconds since = Clock::monotonic().now();
+    return with([&](mirror::ReplicatedMirror& core) {
+      auto outcome = core.read(at, into, replica);
+      if (outcome.ok()) reads_.add(Clock::monotonic().now() - since);
+      return outcome;
+    });
   }
 
   Result<void> close(Nanoseconds timeout) {
@@ -144,6 +173,15 @@ class Mirror::State {
   }
 
  private:
+  /// What `begin` begins; from then on until it is durable, if it is its turn to be timed.
+  template <typename Begin>
+  Result<MirrorTicket> timed(const Begin& begin) {
+    const auto since = times_.due() ? times_.begin({*core_}) : std::nullopt;
+    auto begun = begin(*core_);
+    times_.end(begun, since);
+    return begun;
+  }
+
   /// Holds mutex_ for a scope, and waits on a condition variable with it.
   class PERDURE_SCOPED_CAPABILITY Turn {
    public:
@@ -277,6 +315,7 @@ class Mirror::State {
     const std::uint64_t committed = core_->committed();
     if (committed == noticed_) return;
     noticed_ = committed;
+    times_.note({*core_});
     if (waiting_ != 0) changed_.notify_all();
   }
 
@@ -336,6 +375,8 @@ class Mirror::State {
   bool led_ PERDURE_GUARDED_BY(mutex_) = false;
   bool connecting_ PERDURE_GUARDED_BY(mutex_) = false;
   std::uint64_t noticed_ PERDURE_GUARDED_BY(mutex_) = 0;
+  SampledTimes<UpdateReach, MirrorTicket, UpdateCounts> times_;  // and these: with mutex_
+  TimeCounts reads_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> closed_{false};
   std::thread thread_;
@@ -420,7 +461,7 @@ Result<MirrorTicket> Mirror::flush(std::uint64_t at, std::uint64_t length) {
 
 Result<void> Mirror::wait(const MirrorTicket& ticket, std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  return state_->make_durable(timeout, [&](mirror::ReplicatedMirror& core) -> Result<MirrorTicket> {
+  return state_->await(timeout, [&](mirror::ReplicatedMirror& core) -> Result<MirrorTicket> {
     if (ticket.number <= core.begun()) return ticket;
     return Error{ErrorCode::InvalidArgument, "the ticket is of another mirror"};
   });
@@ -428,7 +469,7 @@ Result<void> Mirror::wait(const MirrorTicket& ticket, std::chrono::milliseconds 
 
 Result<void> Mirror::drain(std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  return state_->make_durable(
+  return state_->await(
       timeout, [](mirror::ReplicatedMirror& core) { return Result<MirrorTicket>({core.begun()}); });
 }
 
@@ -468,7 +509,7 @@ MirrorLane Mirror::lane() { return MirrorLane(*this); }
 
 Result<void> Mirror::read(std::uint64_t at, std::span<std::byte> into, std::size_t replica) {
   if (!usable()) return why_not();
-  return state_->with([&](mirror::ReplicatedMirror& core) { return core.read(at, into, replica); });
+  return state_->read(at, into, replica);
 }
 
 Result<void> Mirror::wait_in_sync(std::chrono::milliseconds timeout) {
@@ -479,6 +520,11 @@ Result<void> Mirror::wait_in_sync(std::chrono::milliseconds timeout) {
 MirrorStatus Mirror::status() const {
   if (state_ == nullptr || !state_->is_here()) return {};
   return state_->with([](mirror::ReplicatedMirror& core) { return core.status(); });
+}
+
+MirrorTimes Mirror::times() const {
+  if (state_ == nullptr || !state_->is_here()) return {};
+  return state_->times();
 }
 
 Result<void> Mirror::close(std::chrono::milliseconds timeout) {

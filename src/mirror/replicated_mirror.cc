@@ -275,10 +275,10 @@ MirrorStatus ReplicatedMirror::status() const {
     if (replica.connection && replica.connection->session().up()) {
       const client::DurableSession& session = replica.connection->session();
       each.profile = session.connection().pool.profile;
-      each.small_method = session.small_method().name;
-      each.large_method = session.large_method().name;
-      each.small_family = rpmem_family(session.small_method());
-      each.large_family = rpmem_family(session.large_method());
+      each.small_method = session.small_place_method().name;
+      each.large_method = session.large_place_method().name;
+      each.small_family = rpmem_family(session.small_place_method());
+      each.large_family = rpmem_family(session.large_place_method());
     }
     status.replicas.push_back(std::move(each));
   }

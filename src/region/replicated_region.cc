@@ -549,9 +549,9 @@ RegionStatus ReplicatedRegion::status() const {
     each.missed_bytes = replica.missed ? replica.missed->bytes() : 0;
     if (session.up()) {
       each.profile = session.connection().pool.profile;
-      each.small_method = session.small_method().name;
-      each.large_method = session.large_method().name;
-      each.small_bytes_max = session.small_bytes_max();
+      each.small_method = session.small_place_method().name;
+      each.large_method = session.large_place_method().name;
+      each.small_bytes_max = session.small_place_bytes_max();
     }
     status.may_differ =
         status.may_differ || !each.up || each.catching_up || (!each.whole && replicas_.size() > 1);

@@ -4,6 +4,7 @@
 #include "client/dial.h"
 #include "core/bounded_time.h"
 #include "core/forks.h"
+#include "core/sampled_times.h"
 #include "core/try.h"
 #include "rpc/caller.h"
 
@@ -27,8 +28,23 @@ std::string_view to_string(RpcLevel level) {
 
 class RpcClient::State {
  public:
+  /// What is sampled of calls: see SampledTimes. Applied comes last.
+  struct CallCounts {
+    TimeCounts durable;
+    TimeCounts committed;
+  };
+  struct CallReach {
+    const rpc::Caller& caller;
+    bool reached(const RpcHandle& handle, Level level) const {
+      return caller.reached(handle,
+                            level == Level::Committed ? RpcLevel::Applied : RpcLevel::Durable);
+    }
+  };
+
   client::Dialer dialer;  // owns the devices: outlives the connection
   std::unique_ptr<rpc::Caller> caller;
+  SampledTimes<CallReach, RpcHandle, CallCounts> times;
+  TimeCounts queries;
   const std::uint32_t process = forks_so_far();
 };
 
@@ -59,18 +75,26 @@ bool RpcClient::usable() const { return state_ != nullptr && state_->process == 
 Result<RpcHandle> RpcClient::call(std::uint32_t operation, std::span<const std::byte> payload,
                                   std::uint64_t order_key) {
   if (!usable()) return client_not_usable();
-  return state_->caller->call(operation, payload, order_key);
+  const State::CallReach reach{*state_->caller};
+  const auto since = state_->times.due() ? state_->times.begin(reach) : std::nullopt;
+  auto called = state_->caller->call(operation, payload, order_key);
+  state_->times.end(called, since);
+  return called;
 }
 
 Result<void> RpcClient::wait(const RpcHandle& handle, RpcLevel level,
                              std::chrono::milliseconds timeout) {
   if (!usable()) return client_not_usable();
-  return state_->caller->wait(handle, level, bounded(timeout));
+  auto waited = state_->caller->wait(handle, level, bounded(timeout));
+  state_->times.note({*state_->caller});
+  return waited;
 }
 
 Result<RpcReply> RpcClient::reply(const RpcHandle& handle, std::chrono::milliseconds timeout) {
   if (!usable()) return client_not_usable();
-  return state_->caller->reply(handle, bounded(timeout));
+  auto reply = state_->caller->reply(handle, bounded(timeout));
+  state_->times.note({*state_->caller});
+  return reply;
 }
 
 Result<void> RpcClient::cancel(const RpcHandle& handle) {
@@ -82,12 +106,17 @@ Result<std::vector<std::byte>> RpcClient::query(std::uint32_t operation,
                                                 std::span<const std::byte> payload, bool own_calls,
                                                 std::chrono::milliseconds timeout) {
   if (!usable()) return client_not_usable();
-  return state_->caller->query(operation, payload, own_calls, bounded(timeout));
+  const Nanoseconds since = Clock::monotonic().now();
+  auto answer = state_->caller->query(operation, payload, own_calls, bounded(timeout));
+  if (answer.ok()) state_->queries.add(Clock::monotonic().now() - since);
+  return answer;
 }
 
 Result<void> RpcClient::poll() {
   if (!usable()) return client_not_usable();
-  return state_->caller->poll();
+  auto polled = state_->caller->poll();
+  state_->times.note({*state_->caller});
+  return polled;
 }
 
 std::uint64_t RpcClient::payload_bytes_max() const {
@@ -100,6 +129,12 @@ RpcHandle RpcClient::handle_of(std::uint64_t sequence) const {
 
 RpcClientStatus RpcClient::status() const {
   return usable() ? state_->caller->status() : RpcClientStatus{};
+}
+
+RpcTimes RpcClient::times() const {
+  if (!usable()) return {};
+  const State::CallCounts& calls = state_->times.times();
+  return {calls.durable, calls.committed, state_->queries};
 }
 
 }  // namespace perdure

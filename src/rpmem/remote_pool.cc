@@ -71,7 +71,7 @@ void RemotePool::take_turn() {
 
 std::string RemotePool::method() const {
   const MutexLock lock(mutex_);
-  return link_ ? link_->session->small_method().name : "";
+  return link_ ? link_->session->small_place_method().name : "";
 }
 
 Result<void> RemotePool::persist(std::uint64_t at, std::uint64_t length, std::size_t lane,

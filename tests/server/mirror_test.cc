@@ -84,6 +84,22 @@ class MirrorPeers : public testing::Test {
   std::vector<std::byte> memory_;
 };
 
+// Updates: one in 64, and the first; waiting for one counts for nothing.
+TEST_F(MirrorPeers, TimesItsCalls) {
+  auto mirror = open(options(Transport::Tcp, 2));
+  ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+  for (std::uint64_t updates = 1; updates <= 130; ++updates) {
+    store(*mirror, 0, updates);
+    ASSERT_TRUE(mirror->persist(0, 8).ok());
+    ASSERT_TRUE(mirror->drain().ok());
+    ASSERT_EQ(mirror->times().durable.count(), 1 + (updates - 1) / 64) << updates;
+  }
+  EXPECT_EQ(mirror->times().reads.count(), 0u);
+  EXPECT_TRUE(is_equal(*mirror, 1));
+  EXPECT_EQ(mirror->times().reads.count(), 1u);
+  EXPECT_GT(mirror->times().reads.sum_ns, 0u);
+}
+
 // The mirror has a thread of its own. Expect: a child is refused everything, and ends nothing of
 // its parent's.
 TEST_F(MirrorPeers, AChildIsRefusedAndEndsNothing) {
@@ -416,6 +432,11 @@ TEST_F(MirrorPeers, FromCItIsTheSame) {
   ASSERT_EQ(perdure_mirror_get_status(mirror, &status), PERDURE_OK);
   EXPECT_EQ(status.in_sync, 2u);
   EXPECT_EQ(status.begun, status.committed);
+  perdure_mirror_times times{};
+  times.size = sizeof times;
+  ASSERT_EQ(perdure_mirror_get_times(mirror, &times), PERDURE_OK);
+  EXPECT_GT(perdure_time_quantile_ns(&times.durable, 0.5), 0u);
+  EXPECT_EQ(times.reads.sum_ns, 0u);
   for (const std::size_t replica : {std::size_t{0}, std::size_t{1}, PERDURE_ANY_REPLICA}) {
     std::vector<char> back(kBytes);
     ASSERT_EQ(perdure_mirror_read(mirror, 0, back.data(), kBytes, replica), PERDURE_OK);

@@ -170,6 +170,7 @@ void name_mirror() {
   name(&Mirror::read);
   name(&Mirror::wait_in_sync);
   name(&Mirror::status);
+  name(&Mirror::times);
   name(&Mirror::close);
   name(&MirrorLane::persist);
   name(&MirrorLane::flush);
@@ -195,6 +196,7 @@ void name_rpc() {
   name(&RpcClient::payload_bytes_max);
   name(&RpcClient::handle_of);
   name(&RpcClient::status);
+  name(&RpcClient::times);
   name<std::string_view (*)(RpcLevel)>(&to_string);
 }
 
@@ -252,5 +254,5 @@ int main() {
   name_life<ReplicatedRpcServer>();
   name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 164 ? "all" : "not all") << '\n';
+  std::cout << (named == 166 ? "all" : "not all") << '\n';
 }
