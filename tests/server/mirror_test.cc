@@ -415,7 +415,6 @@ TEST_F(MirrorPeers, FromCItIsTheSame) {
   EXPECT_EQ(perdure_mirror_write_atomic(mirror, 513, 77, 60'000), PERDURE_INVALID_ARGUMENT);
   ASSERT_EQ(perdure_mirror_flush(mirror, 0, 8, &ticket), PERDURE_OK);
   EXPECT_EQ(perdure_mirror_drain(mirror, 60'000), PERDURE_OK) << perdure_last_error();
-
   perdure_mirror_replica_status replicas[2] = {};
   for (auto& each : replicas) each.size = sizeof each;
   std::size_t there = 0;
