@@ -3,6 +3,7 @@
 #include "core/assert.h"
 #include "pmem/hardware_copy.h"
 
+#include <sanitizer/asan_interface.h>  // of the compiler; without the sanitizer nothing is called
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,10 +18,56 @@ namespace {
 /// How much of the region one drain_some looks at for a dirty unit.
 constexpr std::uint64_t kDrainScanBytes = 16 * 1024;
 
-std::byte* map_zeroed(std::size_t bytes) {
-  void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
+/// Zeroed mappings. Short ones are kept and used again: worlds that live for microseconds would
+/// wait longer for the kernel, which maps, fills and unmaps their pages, than for anything else.
+class Mappings {
+ public:
+  /// Null, with errno, if there is no room.
+  std::byte* take(std::size_t bytes) {
+    if (std::byte* const kept = take_kept(bytes)) {
+      ASAN_UNPOISON_MEMORY_REGION(kept, bytes);
+      std::memset(kept, 0, bytes);
+      return kept;
+    }
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
+  }
+
+  void give_back(std::byte* mapped, std::size_t bytes) {
+    if (!keep(mapped, bytes)) ::munmap(mapped, bytes);
+  }
+
+ private:
+  static constexpr std::size_t kKeptBytesMax = 2 << 20;  // of each
+  static constexpr std::size_t kKeptMax = 16;
+
+  std::byte* take_kept(std::size_t bytes) {
+    const MutexLock lock(mutex_);
+    const auto found = std::ranges::find(kept_, bytes, &std::span<std::byte>::size);
+    if (found == kept_.end()) return nullptr;
+    std::byte* const mapped = found->data();
+    *found = kept_.back();
+    kept_.pop_back();
+    return mapped;
+  }
+
+  bool keep(std::byte* mapped, std::size_t bytes) {
+    const MutexLock lock(mutex_);
+    if (bytes > kKeptBytesMax || kept_.size() == kKeptMax) return false;
+    ASAN_POISON_MEMORY_REGION(mapped, bytes);  // as if it were unmapped
+    kept_.emplace_back(mapped, bytes);
+    return true;
+  }
+
+  Mutex mutex_;
+  std::vector<std::span<std::byte>> kept_ PERDURE_GUARDED_BY(mutex_);
+};
+
+/// Never destroyed: regions may outlive whatever else is static.
+Mappings& mappings() {
+  static auto* const all = new Mappings;
+  return *all;
 }
 
 Error map_failed() {
@@ -42,14 +89,9 @@ Result<std::unique_ptr<CrashableRegion>> CrashableRegion::open(const Options& op
                  "a crashable region needs at least one byte, and room for its initial bytes"};
   }
   const std::size_t bytes = round_up(options.bytes, kPageBytes);
-  std::byte* view = map_zeroed(bytes);
+  std::byte* const view = mappings().take(2 * bytes);
   if (view == nullptr) return map_failed();
-  std::byte* image = map_zeroed(bytes);
-  if (image == nullptr) {
-    Error error = map_failed();
-    ::munmap(view, bytes);
-    return error;
-  }
+  std::byte* const image = view + bytes;
   if (!options.initial.empty()) {
     std::memcpy(view, options.initial.data(), options.initial.size());
     std::memcpy(image, options.initial.data(), options.initial.size());
@@ -62,8 +104,7 @@ CrashableRegion::CrashableRegion(std::byte* view, std::byte* image, std::size_t 
     : view_(view), image_(image), bytes_(bytes), domain_(domain) {}
 
 CrashableRegion::~CrashableRegion() {
-  ::munmap(view_, bytes_);
-  ::munmap(image_, bytes_);
+  mappings().give_back(view_, 2 * bytes_);  // the image is behind the view
 }
 
 Result<void> CrashableRegion::flush(std::span<const Range> ranges) {

@@ -159,6 +159,23 @@ TEST(CrashableRegion, HoldsWhatAnEarlierOneKept) {
   EXPECT_TRUE(all((*second)->bytes().subspan(128, 64), 0));
 }
 
+TEST(CrashableRegion, IsZeroWhateverAnEarlierOneLeftInItsPlace) {
+  for (int round = 0; round < 3; ++round) {
+    auto region = region_of(PersistenceDomain::Dmp);
+    EXPECT_TRUE(all(region->bytes(), 0));
+    EXPECT_TRUE(all(region->durable(), 0));
+    fill(*region, {0, 8192}, 7);
+    ASSERT_TRUE(region->flush(0, 4096).ok());
+  }
+}
+
+#ifdef __SANITIZE_ADDRESS__
+TEST(CrashableRegionDeathTest, WhoUsesItWhenItIsGoneIsCaught) {
+  std::byte* const gone = region_of(PersistenceDomain::Dmp)->bytes().data();
+  EXPECT_DEATH(*gone = std::byte{1}, "AddressSanitizer");
+}
+#endif
+
 TEST(CrashableRegion, RefusesNonsense) {
   EXPECT_EQ(CrashableRegion::open({}).code(), ErrorCode::InvalidArgument);
   const std::vector<std::byte> much(100);
