@@ -23,6 +23,7 @@ using Visit = std::function<bool(Method&&)>;
 bool visit_known(const ServerProfile& profile, const UpdateShape& shape, const Visit& visit) {
   for (const Level level : {Level::Durable, Level::Visible, Level::Received}) {
     for (const bool later_small : {false, true}) {
+      if (later_small && shape.items_per_epoch.size() == 1) continue;  // there are no later ones
       for (auto& known : plan::known_methods(profile, {shape, level, later_small})) {
         if (visit(std::move(known.method))) return true;
       }

@@ -158,7 +158,7 @@ TEST(Simulator, AHyphenIsStandardInputOnlyWhereTheHelpSaysSo) {
 
 TEST(Simulator, ANameThatNoMethodHasIsAWrongCommandLine) {
   const Words cases[] = {
-      {"sim", "method", "--method", "write-flus"},
+      {"sim", "method", "--method", "write-flus", "--shape", "singleton"},
       {"sim", "method", "--method", "write-flush-atomic-flush", "--shape", "singleton"}};
   for (const Words& words : cases) {
     const Outcome outcome = run(words);
