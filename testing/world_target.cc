@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "control/json_codec.h"
@@ -97,7 +98,9 @@ class WorldTarget::Peer final : public rpmem::TargetPeer {
 
   Result<client::Session> open_session(const control::SessionRequest& request,
                                        Deadline deadline) override {
-    return open_over(client_, request, deadline, deadline.left());
+    auto opened = open_over(client_, request, deadline, deadline.left());
+    if (opened.ok()) ++target_.sessions_;
+    return opened;
   }
 
   Result<void> end(bool remove_created, const Deadline& deadline) override {
@@ -110,13 +113,14 @@ class WorldTarget::Peer final : public rpmem::TargetPeer {
   Error with_complaint(const Error& error) const override {
     return {error.code, name() + ": " + error.message};
   }
-  /// As rpmemd does it: at once, whatever its sessions are at. What its RNIC has acknowledged is
-  /// placed before the kernel has ended its queue pairs.
+  /// As rpmemd does it: at once, whatever its sessions are at. That what its RNIC has acknowledged
+  /// is placed before its queue pairs end is an assumption, without a source; Machine::kill makes
+  /// it, too.
   void end_process() {
     if (process_->has_ended) return;
     process_->has_ended = true;
     target_.world_.settle();
-    target_.bury();
+    target_.release_ended();
   }
 
   WorldTarget& target_;
@@ -153,7 +157,7 @@ WorldTarget::WorldTarget(fabric::emu::World& world, const std::string& name,
 
 WorldTarget::~WorldTarget() {
   end_all();
-  bury();
+  release_ended();
 }
 
 void WorldTarget::act() {
@@ -193,7 +197,7 @@ rpmem::StartTarget WorldTarget::reached_from(fabric::emu::Machine& client) {
   return [this, &client](const Deadline& deadline) -> Result<std::unique_ptr<rpmem::TargetPeer>> {
     if (!machine_.powered() && world_.random().chance(1, 4)) start_again();
     if (world_.random().chance(1, 2)) end_orphans();
-    bury();
+    release_ended();
     PERDURE_TRY(process, ask_over_link(world_, machine_, client, deadline,
                                        [&]() -> Result<std::shared_ptr<Process>> {
                                          auto begun = std::make_shared<Process>();
@@ -214,7 +218,7 @@ void WorldTarget::end_all() {
 }
 
 /// What has ended is let go of only here.
-void WorldTarget::bury() {
+void WorldTarget::release_ended() {
   for (const auto& each : processes_) {
     if (each->has_ended && each->host != nullptr) each->host->abandon();
     if (each->has_ended) each->host.reset();
@@ -240,14 +244,14 @@ void WorldTarget::kill() {
 
 void WorldTarget::start_again() {
   lose_power();
-  bury();
+  release_ended();
   machine_.power_on();
   act();
 }
 
 void WorldTarget::replace_medium() {
   PERDURE_ASSERT(!machine_.powered());
-  bury();
+  release_ended();
   region_.replace({});
   (void)std::filesystem::remove(part());
 }

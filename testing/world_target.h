@@ -25,7 +25,7 @@ class WorldTarget {
   static constexpr std::uint64_t kPoolBytes = rpmem::kPartBytesMin;
 
   struct Options {
-    persist::ReceiveQueue queue{32, 2048};
+    persist::ReceiveQueue queue;  // rpmemd's
     // To show that a judge would notice: its flushes do nothing; it forgets who had the pool.
     bool flushes_nothing = false;
     bool forgets_clients = false;
@@ -62,7 +62,9 @@ class WorldTarget {
   pmem::CrashableRegion& region() { return region_; }
   /// Whether the files' system tells whose a pool was last (PartSet::note_client).
   bool knows_clients() const { return knows_clients_; }
+  /// How many rpmemds were begun; how many sessions opened, of whichever of them.
   std::uint64_t started() const { return started_; }
+  std::uint64_t sessions() const { return sessions_; }
 
  private:
   class Peer;
@@ -77,7 +79,7 @@ class WorldTarget {
               const Options& options, TemporaryDirectory directory);
   rpmem::PoolHostOptions host_options();
   void end_all();
-  void bury();
+  void release_ended();
   void act();
   std::string part() const { return directory_.path() + "/part0"; }
 
@@ -89,6 +91,7 @@ class WorldTarget {
   pmem::CrashableRegion& region_;
   bool knows_clients_ = false;
   std::uint64_t started_ = 0;
+  std::uint64_t sessions_ = 0;
   std::vector<std::shared_ptr<Process>> processes_;
 };
 

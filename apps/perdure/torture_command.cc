@@ -427,6 +427,7 @@ void add_torture_command(Command app) {
                "  perdure torture --cuts 100000 --often power-cut --ops 100 --resume cuts.json\n"
                "  perdure torture --world mirror --worlds 200\n"
                "  perdure torture --world rpc --worlds 200\n"
+               "  perdure torture --world rpmem --worlds 200\n"
                "  perdure torture --real tcp --worlds 20 --ops 100");
   run_with(command, [options] { return run_torture(*options); });
 }

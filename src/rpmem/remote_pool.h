@@ -72,12 +72,15 @@ class RemotePool {
   enum class Words { Whole, MayTear };
 
   /// The bytes at `at` of the memory are durable at the target when this returns.
-  /// Errors: InvalidArgument (no such lane), OutOfRange: that call only. Disconnected: the target
-  /// was lost, and every later call fails; what was not answered may be durable there or not.
-  /// SystemError: its medium refused; so do all later calls.
+  /// Errors: InvalidArgument (no such lane), OutOfRange: that call only. After any other one every
+  /// later call fails in the same way, and what was not answered may be durable there or not:
+  /// Disconnected: the target was lost. SystemError, NoSpace: its medium refused. InvalidArgument:
+  /// it came back, and another client has had the pool since. Those of PoolHost: what else it says
+  /// of its files when it comes back.
   Result<void> persist(std::uint64_t at, std::uint64_t length, std::size_t lane,
                        Words words = Words::Whole);
-  /// The same, and beyond the target's memory controller.
+  /// The same, and beyond the target's memory controller. Errors: also Unsupported: its medium can
+  /// not be asked for that; that call only, and it is durable as persist makes it.
   Result<void> deep_persist(std::uint64_t at, std::uint64_t length, std::size_t lane);
   /// Begins that, for the lane: drain() waits for all that was begun. Short ranges are gathered,
   /// and go with the lane's drain in one message, as they are then. Errors: those of persist.
@@ -87,10 +90,11 @@ class RemotePool {
   /// What the target has. Errors: those of persist.
   Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t lane);
 
-  /// Errors: InvalidArgument, those of persist.
+  /// Errors: InvalidArgument, of the attributes: that call only. TimedOut: nothing was changed; ask
+  /// again. Those of persist.
   Result<void> set_attributes(const PoolAttributes& attributes);
-  /// Errors: Disconnected (it was lost before), and what the target says. It is closed all the
-  /// same.
+  /// Errors: those of persist; TimedOut: the target has not answered. It is closed all the same;
+  /// what was flushed and not drained may be durable or not.
   Result<void> close();
   /// Errors: InvalidArgument: this is a child. What is here of the pool is a copy of whatever state
   /// it was in when the parent forked, locks included: it is to be left as it is, for good.

@@ -233,7 +233,8 @@ Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
     if (!lost_ || lost_->code != ErrorCode::InvalidArgument) return *lost_;
     lost_.reset();
     attributes_ = before;
-    if (tries == kSetAttributesTriesMax) return answer.error();
+    PERDURE_TRY_VOID(come_back());  // or it was lost, and not by what was asked for
+    if (tries == kSetAttributesTriesMax) return Error{ErrorCode::TimedOut, answer.error().message};
   }
 }
 

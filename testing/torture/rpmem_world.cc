@@ -21,9 +21,13 @@ RpmemWorld::RpmemWorld(const WorldOptions& options, const RpmemMachines& machine
   profile.receive_buffers = ReceiveBuffers::Dram;  // rpmemd has no others
   rides_out_ = choices.chance(3, 4);
   measures_ = choices.chance(1, 4);
-  auto target = WorldTarget::start(
-      world_, "target", profile,
-      {.flushes_nothing = options_.flushes_nothing, .forgets_clients = options_.forgets_clients});
+  const bool small = choices.chance(1, 2);  // more messages for the same ranges
+  const persist::ReceiveQueue queue =
+      small ? persist::ReceiveQueue{32, 2048} : persist::ReceiveQueue{};
+  auto target = WorldTarget::start(world_, "target", profile,
+                                   {.queue = queue,
+                                    .flushes_nothing = options_.flushes_nothing,
+                                    .forgets_clients = options_.forgets_clients});
   PERDURE_ASSERT(target.ok());
   target_ = std::move(*target);
   for (std::size_t place = 0; place < places_.size(); ++place) {
@@ -39,7 +43,8 @@ RpmemWorld::RpmemWorld(const WorldOptions& options, const RpmemMachines& machine
              {"unordered-writes", profile.write_order == WriteOrder::Unknown},
              {"messages-only", profile.transport == Transport::Tcp},
              {"persist-apm", profile.ddio == Ddio::Off},
-             {"rides-out", rides_out_}};
+             {"rides-out", rides_out_},
+             {"small-messages", small}};
   tell("{}, {}", describe(profile), rides_out_ ? "rides losses out" : "a loss is an error at once");
   add_operations();
   add_faults();
@@ -114,7 +119,7 @@ rpmem::RemotePoolOptions RpmemWorld::pool_options(std::size_t place) {
 
 /// With everything repaired it must be possible, wherever it was interrupted before.
 bool RpmemWorld::ensure_open() {
-  if (here().pool != nullptr && !gone_) return true;
+  if (here().pool != nullptr && !pool_lost_) return true;
   here().pool.reset();
   here().flushed = {};
   for (int tries = 0; tries < kOpenings; ++tries) {
@@ -132,6 +137,7 @@ bool RpmemWorld::ensure_open() {
 bool RpmemWorld::try_open() {
   const auto options = pool_options(here_);
   const bool creates = !made_;
+  struck_ = false;
   auto opened = creates ? RemotePool::create(options, memory(here_), may_have_.back())
                         : RemotePool::open(options, memory(here_));
   if (!opened.ok()) {
@@ -150,9 +156,9 @@ bool RpmemWorld::try_open() {
   }
   may_have_ = {found};
   here().pool = std::move(*opened);
-  gone_ = false;
+  pool_lost_ = false;
   refused_ = lasting_ > 0 && refused_;
-  troubled_ = lasting_ > 0;
+  note_answer();
   taken_over_ = false;
   ++counts_[creates ? "made" : "opened"];
   return both_hold_the_same();
@@ -160,17 +166,17 @@ bool RpmemWorld::try_open() {
 
 /// What libpmemobj's recovery and pmempool sync are for: from here on both sides hold the same.
 bool RpmemWorld::both_hold_the_same() {
-  if (!blank_ && (lost_ || random_.chance(1, 2)) && !judge_target(lost_)) return false;
+  if (!blank_ && (memory_lost_ || random_.chance(1, 2)) && !judge_target(memory_lost_))
+    return false;
   const Range all{0, kWords};
   keep_locally(all);
-  const auto persisted = here().pool->persist(offset_of(0), kWords * kWordBytes, 0);
-  if (!persisted.ok()) {
-    tell("     not made equal: {}", persisted.error().message);
-    return false;
-  }
+  const auto persisted = call("making equal", Asks::Session, [&] {
+    return here().pool->persist(offset_of(0), kWords * kWordBytes, 0);
+  });
+  if (!persisted.ok()) return false;
   judge_.begin_life(words(memory(here_)));
-  counts_["restored"] += lost_ ? 1 : 0;
-  lost_ = false;
+  counts_["restored"] += memory_lost_ ? 1 : 0;
+  memory_lost_ = false;
   blank_ = false;
   return true;
 }
@@ -178,8 +184,9 @@ bool RpmemWorld::both_hold_the_same() {
 /// `restores`: into the program's memory.
 bool RpmemWorld::judge_target(bool restores) {
   std::vector<std::uint64_t> found(kWords);
-  const auto got =
-      here().pool->read(offset_of(0), std::as_writable_bytes(std::span(found)), kLanes - 1);
+  const auto got = call("reading all", Asks::Session, [&] {
+    return here().pool->read(offset_of(0), std::as_writable_bytes(std::span(found)), kLanes - 1);
+  });
   if (!got.ok()) return false;
   judge_.holds(0, found, "what is read when the pool was opened");
   if (!restores) return true;
@@ -207,29 +214,87 @@ void RpmemWorld::keep_locally(const Range& range) {
   PERDURE_ASSERT(kept.ok());
 }
 
-/// What a call that makes something durable has said. A pool that was lost is opened again next.
-bool RpmemWorld::took(const Result<void>& outcome, const Stored& what, const char* call) {
+/// The target has answered by the connection that there is: what went wrong before the call is
+/// over.
+void RpmemWorld::note_answer() {
+  if (struck_) return;
+  troubled_ = lasting_ > 0;
+  dropped_ = false;
+}
+
+/// Whether remote_pool.h names the error for such a call, and it may come now.
+bool RpmemWorld::known(Asks whom, ErrorCode code) const {
+  switch (code) {
+    case ErrorCode::Disconnected: return troubled_ || (dropped_ && !rides_out_);
+    case ErrorCode::InvalidArgument: return taken_over_;
+    case ErrorCode::NotFound: return taken_over_ && !made_;  // its files were removed
+    case ErrorCode::SystemError:
+    case ErrorCode::NoSpace: return refused_;
+    case ErrorCode::TimedOut: return whom == Asks::Rpmemd && troubled_;
+    default: return false;
+  }
+}
+
+/// What it says is told and judged, and whether it came back for it is counted.
+Result<void> RpmemWorld::call(const char* name, Asks whom,
+                              const std::function<Result<void>()>& run) {
+  struck_ = false;
+  const std::uint64_t started = target_->started();
+  const std::uint64_t sessions = target_->sessions();
+  Result<void> outcome = run();
   calls_ = false;
   if (outcome.ok()) {
+    const bool by_another = target_->started() != started;
+    if (by_another) ++counts_["ridden_out"];
+    if (!by_another && target_->sessions() != sessions) ++counts_["ridden_out_by_the_same"];
+    return outcome;
+  }
+  tell("     {}: {}", name, outcome.error().message);
+  if (!known(whom, outcome.code())) {
+    judge_.nothing_can_be_done(
+        fmt::format("{}: {}: {}", name, to_string(outcome.code()), outcome.error().message));
+  }
+  return outcome;
+}
+
+/// A call by the session. `what` it makes durable. A pool that was lost is opened again next.
+bool RpmemWorld::take(const char* name, const Stored& what,
+                      const std::function<Result<void>(RemotePool&)>& run) {
+  calls_ = !what.empty();
+  RemotePool& pool = *here().pool;
+  const auto outcome = call(name, Asks::Session, [&] { return run(pool); });
+  if (outcome.ok()) {
     judge_.durable(what);
+    if (!what.empty()) note_answer();
     ++counts_["acknowledged"];
     return true;
   }
-  const ErrorCode code = outcome.code();
-  tell("     {}: {}", call, outcome.error().message);
-  const bool known = (code == ErrorCode::Disconnected && troubled_) ||
-                     (code == ErrorCode::InvalidArgument && taken_over_) ||
-                     ((code == ErrorCode::SystemError || code == ErrorCode::NoSpace) && refused_);
-  if (!known) {
-    judge_.nothing_can_be_done(fmt::format("{}: {}", call, outcome.error().message));
-  }
-  ++counts_[refused_ && code != ErrorCode::Disconnected ? "medium_refused" : "lost"];
-  gone_ = true;
-  // It is lost for good: the target may lack what comes between.
-  if (code == ErrorCode::Disconnected && here().pool->drain(kLanes - 1).ok()) {
-    judge_.nothing_can_be_done("a pool that was lost takes more");
-  }
+  const bool refused =
+      outcome.code() == ErrorCode::SystemError || outcome.code() == ErrorCode::NoSpace;
+  ++counts_[refused ? "medium_refused" : "lost"];
+  pool_lost_ = true;
+  takes_nothing_more(pool, outcome.code());
   return false;
+}
+
+/// A pool that was lost is lost for good, and says why: the target may lack what comes between.
+void RpmemWorld::takes_nothing_more(RemotePool& pool, ErrorCode lost_by) {
+  const std::size_t lane = random_.below(kLanes);
+  std::uint64_t word = 0;
+  const auto later = [&]() -> Result<void> {
+    switch (random_.below(6)) {
+      case 0: return pool.persist(offset_of(0), kWordBytes, lane);
+      case 1: return pool.deep_persist(offset_of(0), kWordBytes, lane);
+      case 2: return pool.flush(offset_of(0), kWordBytes, lane);
+      case 3: return pool.read(offset_of(0), std::as_writable_bytes(std::span(&word, 1)), lane);
+      case 4: return pool.set_attributes(pool.attributes());
+      default: return pool.drain(lane);
+    }
+  }();
+  if (later.ok()) return judge_.nothing_can_be_done("a pool that was lost takes more");
+  if (later.code() == lost_by) return;
+  judge_.nothing_can_be_done(fmt::format("a pool was lost by {}, and a later call says {}",
+                                         to_string(lost_by), later.error().message));
 }
 
 void RpmemWorld::persist(Random& choices, std::size_t words_max, bool deep) {
@@ -238,12 +303,11 @@ void RpmemWorld::persist(Random& choices, std::size_t words_max, bool deep) {
   const std::size_t lane = choices.below(kLanes);
   const Stored what = store(range);
   keep_locally(range);
-  calls_ = true;
-  RemotePool& pool = *here().pool;
   const std::uint64_t at = offset_of(range.first);
   const std::uint64_t length = range.count * kWordBytes;
-  took(deep ? pool.deep_persist(at, length, lane) : pool.persist(at, length, lane), what,
-       deep ? "a deep persist" : "a persist");
+  take(deep ? "a deep persist" : "a persist", what, [&](RemotePool& pool) {
+    return deep ? pool.deep_persist(at, length, lane) : pool.persist(at, length, lane);
+  });
 }
 
 void RpmemWorld::flush(Random& choices, std::size_t words_max) {
@@ -256,11 +320,10 @@ void RpmemWorld::flush(Random& choices, std::size_t words_max) {
     const Range range = some_words(choices, words_max);
     const Stored what = store(range);
     keep_locally(range);
-    const auto flushed = here().pool->flush(offset_of(range.first), range.count * kWordBytes, lane);
-    if (!flushed.ok()) {
-      took(flushed, {}, "a flush");
-      return;
-    }
+    const bool flushed = take("a flush", {}, [&](RemotePool& pool) {
+      return pool.flush(offset_of(range.first), range.count * kWordBytes, lane);
+    });
+    if (!flushed) return;
     Stored& pending = here().flushed[lane];
     pending.insert(pending.end(), what.begin(), what.end());
   }
@@ -268,23 +331,23 @@ void RpmemWorld::flush(Random& choices, std::size_t words_max) {
 
 void RpmemWorld::drain(Random& choices) {
   if (!ensure_open()) return;
-  const std::size_t lane = choices.below(kLanes);
-  calls_ = !here().flushed[lane].empty();
-  if (took(here().pool->drain(lane), here().flushed[lane], "a drain")) {
-    here().flushed[lane].clear();
-  }
+  (void)drain(choices.below(kLanes));
+}
+
+bool RpmemWorld::drain(std::size_t lane) {
+  const Stored what = std::exchange(here().flushed[lane], {});
+  return take("a drain", what, [&](RemotePool& pool) { return pool.drain(lane); });
 }
 
 void RpmemWorld::read(Random& choices) {
   if (!ensure_open()) return;
   const Range range = some_words(choices, choices.chance(1, 8) ? kWords - 1 : 64);
   std::vector<std::uint64_t> found(range.count);
-  const auto got =
-      here().pool->read(offset_of(range.first), std::as_writable_bytes(std::span(found)), 0);
-  if (!got.ok()) {
-    took(got, {}, "a read");
-    return;
-  }
+  const bool got = take("a read", {}, [&](RemotePool& pool) {
+    return pool.read(offset_of(range.first), std::as_writable_bytes(std::span(found)), 0);
+  });
+  if (!got) return;
+  note_answer();
   ++counts_["reads"];
   judge_.holds(range.first, found, "a read");
 }
@@ -295,16 +358,16 @@ void RpmemWorld::set_attributes(Random&) {
   ++last_mark_;
   std::memcpy(attributes.poolset_uuid.data(), &last_mark_, sizeof last_mark_);
   may_have_.push_back(attributes);
-  const auto set = here().pool->set_attributes(attributes);
+  const auto set =
+      call("attributes", Asks::Rpmemd, [&] { return here().pool->set_attributes(attributes); });
   if (set.ok()) {
     may_have_ = {attributes};
     ++counts_["attributes_set"];
     return;
   }
-  tell("     attributes: {}", set.error().message);
-  if (!troubled_) judge_.nothing_can_be_done("attributes: " + set.error().message);
-  gone_ =
-      true;  // it may have been lost or not; which attributes there are it is told when it opens
+  // Which attributes there are it is told when it opens again. After TimedOut it need not.
+  pool_lost_ = true;
+  if (set.code() != ErrorCode::TimedOut) takes_nothing_more(*here().pool, set.code());
 }
 
 void RpmemWorld::close_and_end(Random& choices) {
@@ -312,13 +375,8 @@ void RpmemWorld::close_and_end(Random& choices) {
   calls_ = true;
   Stored all;
   for (const Stored& lane : here().flushed) all.insert(all.end(), lane.begin(), lane.end());
-  const auto closed = here().pool->close();
-  calls_ = false;
+  const auto closed = call("closing", Asks::Rpmemd, [&] { return here().pool->close(); });
   if (closed.ok()) judge_.durable(all);
-  if (!closed.ok()) {
-    tell("     closing: {}", closed.error().message);
-    if (!troubled_ && !refused_) judge_.nothing_can_be_done("closing: " + closed.error().message);
-  }
   end_life(choices, false);
 }
 
@@ -326,9 +384,9 @@ void RpmemWorld::close_and_end(Random& choices) {
 void RpmemWorld::end_life(Random& choices, bool loses_memory) {
   here().pool.reset();
   here().flushed = {};
-  gone_ = false;
-  lost_ = loses_memory;
-  if (lost_) {
+  pool_lost_ = false;
+  memory_lost_ = loses_memory;
+  if (memory_lost_) {
     new_memory(here());
   } else if (choices.chance(1, 2)) {
     here().memory->power_cut(random_);
@@ -341,7 +399,7 @@ void RpmemWorld::end_life(Random& choices, bool loses_memory) {
     troubled_ = true;
   }
   judge_.holds(0, words(target_->pool()), "the target");
-  if (!lost_) judge_.holds(0, words(memory(here_)), "the program's memory");
+  if (!memory_lost_) judge_.holds(0, words(memory(here_)), "the program's memory");
 }
 
 void RpmemWorld::end_earlier() {
@@ -363,7 +421,8 @@ void RpmemWorld::open_beside(Random& choices) {
     ++counts_["beside_refused"];
     // It may have failed after it was noted as the one that has the pool.
     taken_over_ = taken_over_ || troubled_;
-    if (!troubled_ && beside.code() != ErrorCode::Busy) {
+    const bool dropped = dropped_ && beside.code() == ErrorCode::Disconnected;
+    if (!troubled_ && !dropped && beside.code() != ErrorCode::Busy) {
       judge_.nothing_can_be_done("opening what is open: " + beside.error().message);
     }
     return;
@@ -381,8 +440,8 @@ void RpmemWorld::go_on_elsewhere(Random&) {
   target_->start_again();
   troubled_ = true;
   here_ = 1 - here_;
-  lost_ = true;
-  gone_ = false;
+  memory_lost_ = true;
+  pool_lost_ = false;
   taken_over_ = false;
   if (ensure_open()) ++counts_["elsewhere"];
 }
@@ -397,10 +456,13 @@ void RpmemWorld::write_as_before(Random& choices) {
   }
   perdure::store(memory(1 - here_).data() + offset_of(0), kNever);
   troubled_ = true;  // it may wait for long, and the other one meanwhile
-  const auto persisted = other().pool->persist(offset_of(0), kWordBytes, 0);
+  const bool taken_over = std::exchange(taken_over_, true);
+  const auto persisted = call("as before", Asks::Session,
+                              [&] { return other().pool->persist(offset_of(0), kWordBytes, 0); });
+  taken_over_ = taken_over;
   if (persisted.ok()) return judge_.superseded("a program that was taken over from persisted");
+  takes_nothing_more(*other().pool, persisted.code());
   ++counts_[persisted.code() == ErrorCode::InvalidArgument ? "older_refused" : "older_lost"];
-  tell("     as before: {}", persisted.error().message);
   end_earlier();
 }
 
@@ -435,20 +497,16 @@ void RpmemWorld::finish() {
   for (int tries = 0; tries < kOpenings; ++tries) {
     all_back();
     if (!ensure_open()) return;
-    Stored all;
     bool drained = true;
-    for (std::size_t lane = 0; lane < kLanes && drained; ++lane) {
-      drained = took(here().pool->drain(lane), here().flushed[lane], "a drain");
-      here().flushed[lane].clear();
-    }
+    for (std::size_t lane = 0; lane < kLanes && drained; ++lane) drained = drain(lane);
     if (!drained) continue;
     const Range range = some_words(choices, 12);
     const Stored what = store(range);
     keep_locally(range);
-    if (!took(here().pool->persist(offset_of(range.first), range.count * kWordBytes, 0), what,
-              "a last persist")) {
-      continue;
-    }
+    const bool persisted = take("a last persist", what, [&](RemotePool& pool) {
+      return pool.persist(offset_of(range.first), range.count * kWordBytes, 0);
+    });
+    if (!persisted) continue;
     if (options_.a_bit_flips) {
       target_->region().flip_bit(rpmem::PartRegion::kFrontBytes + kFirstByte + 1, 3);
     }
@@ -459,11 +517,13 @@ void RpmemWorld::finish() {
 
 std::vector<Counter> RpmemWorld::counters() const {
   auto counts = counts_;
-  for (const char* name : {"acknowledged", "attributes_set", "beside_opened", "beside_refused",
-                           "elsewhere", "kills", "lost", "made", "medium_refused", "older_lost",
-                           "older_refused", "opened", "power_cuts_counted", "reads", "restored"}) {
+  for (const char* name :
+       {"acknowledged", "attributes_set", "beside_opened", "beside_refused", "elsewhere", "kills",
+        "lost", "made", "medium_refused", "older_lost", "older_refused", "opened",
+        "power_cuts_counted", "reads", "restored", "ridden_out", "ridden_out_by_the_same"}) {
     counts.try_emplace(name, 0);
   }
+  counts["clients_known"] = target_->knows_clients() ? 1 : 0;
   counts["rpmemd_started"] = target_->started();
   std::vector<Counter> all;
   for (const auto& [name, value] : counts) all.push_back({name, value});

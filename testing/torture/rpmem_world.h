@@ -81,6 +81,7 @@ class RpmemWorld final : public World {
   void persist(Random& choices, std::size_t words_max, bool deep);
   void flush(Random& choices, std::size_t words_max);
   void drain(Random& choices);
+  bool drain(std::size_t lane);
   void read(Random& choices);
   void set_attributes(Random& choices);
   void close_and_end(Random& choices);
@@ -97,7 +98,15 @@ class RpmemWorld final : public World {
   Stored store(const Range& range);
   void keep_locally(const Range& range);
   static std::uint64_t offset_of(std::size_t word);
-  bool took(const Result<void>& outcome, const Stored& what, const char* call);
+
+  /// Whom a call asks: the session, or the rpmemd by its channel.
+  enum class Asks { Session, Rpmemd };
+  void note_answer();
+  bool known(Asks whom, ErrorCode code) const;
+  Result<void> call(const char* name, Asks whom, const std::function<Result<void>()>& run);
+  bool take(const char* name, const Stored& what,
+            const std::function<Result<void>(rpmem::RemotePool&)>& run);
+  void takes_nothing_more(rpmem::RemotePool& pool, ErrorCode lost_by);
 
   bool ensure_open();
   bool try_open();
@@ -130,16 +139,18 @@ class RpmemWorld final : public World {
   std::unique_ptr<WorldTarget> target_;
   std::array<Place, 2> places_;
   std::size_t here_ = 0;
-  bool armed_ = false;       // a strike waits for its instant
-  bool calls_ = false;       // the program is in a call that makes something durable
-  bool made_ = false;        // there is a pool, as far as the program knows
-  bool blank_ = true;        // the target holds nothing yet of what the program has
-  bool lost_ = false;        // the program's memory: what the target has counts
-  bool gone_ = false;        // its pool was lost: it is to be opened again
-  bool refused_ = false;     // the target's medium, since the pool was opened
-  bool troubled_ = false;    // something has gone wrong since then, or was going on then
-  bool taken_over_ = false;  // another program has opened the pool since
-  int lasting_ = 0;          // faults that go on
+  bool armed_ = false;        // a strike waits for its instant
+  bool calls_ = false;        // the program is in a call that makes something durable
+  bool made_ = false;         // there is a pool, as far as the program knows
+  bool blank_ = true;         // the target holds nothing yet of what the program has
+  bool memory_lost_ = false;  // the program's memory: what the target has counts
+  bool pool_lost_ = false;    // its pool was lost: it is to be opened again
+  bool refused_ = false;      // the target's medium, since the pool was opened
+  bool troubled_ = false;     // something goes on, or has gone wrong since the target answered
+  bool dropped_ = false;      // since then connections were dropped
+  bool struck_ = false;       // something has gone wrong since the last call began
+  bool taken_over_ = false;   // another program has opened the pool since
+  int lasting_ = 0;           // faults that go on
   bool rides_out_ = false;
   bool measures_ = false;
   std::uint64_t last_value_ = 0;

@@ -12,7 +12,7 @@ void RpmemWorld::add_strike(std::string name, std::uint32_t weight, std::uint32_
                             std::function<void(Random&)> strike) {
   const auto strikes = [this, name, strike = std::move(strike)](Random& choices) {
     tell("     {}{}", name, calls_ ? ", in a call" : "");
-    troubled_ = true;
+    struck_ = true;
     strike(choices);
   };
   faults_.push_back(strike_fault(world_, armed_,
@@ -49,15 +49,18 @@ void RpmemWorld::add_lasting(std::string name, std::uint32_t lasts_max,
 void RpmemWorld::add_faults() {
   add_strike("power-cut", 6, 4, [this](Random&) {
     if (!target_->machine().powered()) return;
+    troubled_ = true;
     counts_["power_cuts_counted"] += calls_ ? 1 : 0;
     target_->lose_power();
   });
   add_strike("rpmemd-killed", 4, 3, [this](Random&) {
     if (!target_->machine().powered()) return;
+    troubled_ = true;
     ++counts_["kills"];
     target_->kill();
   });
   add_strike("connections-drop", 3, 1, [this](Random&) {
+    dropped_ = true;
     for (const Place& place : places_) {
       world_.drop_connections(*place.machine, target_->machine());
     }
@@ -65,7 +68,9 @@ void RpmemWorld::add_faults() {
   add_strike("rnic-reset", 2, 3, [this](Random&) {
     // What a battery is to keep, a reset takes: docs/hardware.md says when not to declare one.
     const bool battery = target_->region().domain() == PersistenceDomain::Wsp;
-    if (!battery && target_->machine().powered()) target_->machine().reset_rnic();
+    if (battery || !target_->machine().powered()) return;
+    troubled_ = true;
+    target_->machine().reset_rnic();
   });
   Fault dies;
   dies.name = "program-killed";

@@ -175,6 +175,7 @@ struct Met {
   int exchanges = 0;
   int refused = 0;    // requests
   int coalesced = 0;  // updates that went in a message with others
+  int again = 0;      // ranges alone, once the one before them had resolved
 };
 
 /// A pool of one responder, a program that writes to it at random, and the judge.
@@ -305,7 +306,7 @@ class Writer {
 
   void one_step() {
     if (random_.below(3) != 0) return poll();
-    switch (random_.below(12)) {
+    switch (random_.below(13)) {
       case 10: return begin_exchange();
       case 11: return random_.below(4) == 0 ? begin_refused() : begin_exchange();
       case 0: return begin_read();
@@ -313,6 +314,7 @@ class Writer {
       case 2: begin_pair(); return random_.below(2) == 0 ? begin_exchange() : poll();
       case 3: return begin_atomic();
       case 4: return random_.below(2) == 0 ? begin_atomic() : write_word();
+      case 12: return write_again();
       default: begin_update();
     }
   }
@@ -358,6 +360,35 @@ class Writer {
     met_.epochs += epochs.size() > 1 ? 1 : 0;
   }
 
+  void poll_until_idle() {
+    for (int polls = 0; polls < 2000 && session_->up() && !session_->idle(); ++polls) {
+      poll();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+
+  /// A range alone, and then parts of it alone, each as soon as the one before has resolved: its
+  /// bytes may not be in their place then.
+  void write_again() {
+    poll_until_idle();
+    const std::uint64_t area = kGranule * (64 + random_.below(1024));
+    const std::uint64_t first = kGranule * random_.below((kArea - area) / kGranule);
+    std::uint64_t at = first;
+    std::uint64_t length = area;
+    for (int times = 0; times < 4 && session_->up() && session_->idle(); ++times) {
+      const std::uint64_t number = session_->begun() + 1;
+      const persist::UpdateItem item{at, {slot_of(number), length, memory_.get()}};
+      const Ranges epoch(&item, 1);
+      remember(number, 0, item);
+      note(number, item, session_->update({&epoch, 1}));
+      if (testing::Test::HasFatalFailure()) return;
+      ++met_.again;
+      poll_until_idle();
+      at = first + kGranule * random_.below(area / kGranule);
+      length = std::min(kGranule * (1 + random_.below(16)), first + area - at);
+    }
+  }
+
   void remember(std::uint64_t number, std::uint32_t epoch, const persist::UpdateItem& item) {
     const Write write{number, connections_ << 32 | (number & UINT32_MAX), epoch, ++last_tag_};
     for (std::uint64_t into = 0; into < item.data.length; into += kGranule) {
@@ -373,10 +404,15 @@ class Writer {
     update.at = first.at;
     update.length = first.data.length;
     begun_[number] = update;
-    if (!session_->up()) return;  // what it had begun may be there
+    if (!session_->up()) return note_not_begun(number);  // what it had begun may be there
     ASSERT_TRUE(begun.ok()) << begun.error().message;
     ASSERT_EQ(*begun, number);
     ++met_.updates;
+  }
+
+  /// The connection was lost before it had a number: another one may have that.
+  void note_not_begun(std::uint64_t number) {
+    if (session_->begun() < number) begun_.erase(number);
   }
 
   /// A range, and a word in the epoch behind it.
@@ -435,7 +471,7 @@ class Writer {
     std::memcpy(payload.data(), &asked, sizeof asked);
     begun_[wanted.number] = wanted;
     const auto begun = session_->request(kind, payload, {slot_of(wanted.number), kReplyBytesMax});
-    if (!session_->up()) return;
+    if (!session_->up()) return note_not_begun(wanted.number);
     ASSERT_TRUE(begun.ok()) << begun.error().message;
     ASSERT_EQ(*begun, wanted.number);
   }
@@ -684,10 +720,13 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
     const Met& each = met[kind];
     std::printf(
         "%-24s updates %d, of several epochs %d, reads %d, waited %d, back %d, power cuts %d, "
-        "replaying %d, by pwrite %d, atomics %d, exchanges %d, refused %d, coalesced %d\n",
+        "replaying %d, by pwrite %d, atomics %d, exchanges %d, refused %d, coalesced %d, again "
+        "%d\n",
         all[kind].name, each.updates, each.epochs, each.reads, each.waited, each.back, each.cuts,
-        each.replays, each.persists, each.atomics, each.exchanges, each.refused, each.coalesced);
+        each.replays, each.persists, each.atomics, each.exchanges, each.refused, each.coalesced,
+        each.again);
     EXPECT_GT(each.coalesced, 0) << all[kind].name;
+    EXPECT_GT(each.again, 0) << all[kind].name;
     EXPECT_GT(each.exchanges, 0) << all[kind].name;
     EXPECT_GT(each.refused, 0) << all[kind].name;
     EXPECT_GT(each.atomics, 0) << all[kind].name;
