@@ -36,6 +36,16 @@ TEST(RpmemTorture, NoLawIsBroken) {
   expect_all_came(rpmem_scenario(), state);
 }
 
+TEST(RpmemTorture, NoLawIsBrokenWhereConnectionsDropAgainAndAgain) {
+  CampaignOptions options;
+  options.worlds = rounds(6, 2000);
+  options.operations = 100;
+  options.world_words = "--world rpmem";
+  options.often = {"connections-drop"};
+  CampaignState state = short_campaign(rpmem_scenario(), options, true);
+  EXPECT_GT(state.counters["ridden_out_by_the_same"], 0u);
+}
+
 TEST(RpmemTorture, ABitThatFlippedIsNoticed) {
   const CampaignState state = campaign({.a_bit_flips = true}, 1, false);
   ASSERT_EQ(state.failures.size(), 1u);
