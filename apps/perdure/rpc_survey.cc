@@ -89,14 +89,12 @@ class Turns {
 
   /// As Executor::execute_wave. False: nothing waits any more.
   bool wave() {
-    const std::size_t lanes_max =
-        std::min(threads_, rpc::kCallsPerTransaction - taken_ % rpc::kCallsPerTransaction);
     std::vector<std::size_t> lanes;
     std::optional<std::size_t> left_out;  // the first that has no part in it
     for (std::size_t step = 0; step < lines_.size(); ++step) {
       const std::size_t line = (next_ + step) % lines_.size();
       if (lines_[line].empty()) continue;
-      const bool full = lanes.size() == lanes_max;
+      const bool full = lanes.size() == threads_;
       const CallFound& call = lines_[line].front();
       if (!full && threads_ > 1 && goes_beside(call, lanes)) {
         lanes.push_back(line);
@@ -120,14 +118,12 @@ class Turns {
       order_.push_back(std::move(lines_[lane].calls[lines_[lane].taken++]));
       order_.back().turn = turn_;
     }
-    taken_ += lanes.size();
   }
 
   const std::size_t threads_;
   std::vector<Line> lines_;  // in the order of their places
   std::size_t next_ = 0;
   std::size_t turn_ = 0;
-  std::size_t taken_ = 0;
   std::vector<CallFound> order_;
 };
 

@@ -87,8 +87,9 @@ class Executor {
   static Result<std::unique_ptr<Executor>> open(std::unique_ptr<RpcPool> pool,
                                                 ExecutorOptions options);
 
-  /// Executes what it finds, up to kCallsPerTransaction calls, and makes it durable; returns how
-  /// many were applied, or tried. Errors: SystemError: nothing is executed from then on.
+  /// Executes what it finds, up to kCallsPerTransaction calls (of several threads, the last of them
+  /// together with those beside it), and makes it durable; returns how many were applied, or tried.
+  /// Errors: SystemError: nothing is executed from then on.
   Result<std::size_t> process();
   /// The same, of places of which it was hinted that there may be something, and no other ring is
   /// looked at. What it leaves there is hinted again.
@@ -218,8 +219,8 @@ class Executor {
     std::size_t first = 0;  // place of the first that has no part in it, if there is one
     bool left_out = false;
   };
-  Wave execute_wave(std::size_t calls_max) PERDURE_REQUIRES(work_);
-  std::size_t gather(std::size_t lanes_max, Wave& wave) PERDURE_REQUIRES(work_);
+  Wave execute_wave() PERDURE_REQUIRES(work_);
+  std::size_t gather(Wave& wave) PERDURE_REQUIRES(work_);
   bool may_go_beside(std::size_t place, const Lane& lane, std::size_t lanes) const
       PERDURE_REQUIRES(work_);
   void execute_lane(Lane& lane, std::size_t thread);

@@ -8,11 +8,12 @@
 
 namespace perdure::rpc {
 
-/// The same with several threads: calls that may be executed beside each other are.
+/// The same with several threads: calls that may be executed beside each other are. The last of a
+/// transaction are as many as any, so that turns are the same however long handlers take.
 std::size_t Executor::execute_waves(Nanoseconds until) {
   std::size_t calls = 0;
   while (calls < kCallsPerTransaction && (calls == 0 || options_.clock->now() < until)) {
-    const Wave wave = execute_wave(kCallsPerTransaction - calls);
+    const Wave wave = execute_wave();
     calls += wave.calls;
     if (wave.full) break;
     if (wave.calls == 0) {
@@ -27,9 +28,9 @@ std::size_t Executor::execute_waves(Nanoseconds until) {
 
 /// Calls of different clients, each the next of its client, that may be executed at the same time;
 /// or one that may not, alone.
-Executor::Wave Executor::execute_wave(std::size_t calls_max) {
+Executor::Wave Executor::execute_wave() {
   Wave wave;
-  const std::size_t count = gather(std::min(calls_max, lanes_.size()), wave);
+  const std::size_t count = gather(wave);
   if (count == 0 && !wave.left_out) return wave;
   if (count <= 1) {
     const std::size_t place = count == 1 ? lanes_.front()->place : wave.first;
@@ -59,7 +60,7 @@ Executor::Wave Executor::execute_wave(std::size_t calls_max) {
 }
 
 /// From whose turn it is: how many lanes have a call. Stops at one that goes alone.
-std::size_t Executor::gather(std::size_t lanes_max, Wave& wave) {
+std::size_t Executor::gather(Wave& wave) {
   std::size_t lanes = 0;
   for (const std::size_t place : due_) {
     const ClientPlace& client = running_[place];
@@ -67,7 +68,7 @@ std::size_t Executor::gather(std::size_t lanes_max, Wave& wave) {
     const auto ring = pool_->ring(place);
     looks_.fetch_add(1, std::memory_order_relaxed);
     if (!may_hold_entry(ring, next_entry(client))) continue;
-    if (lanes == lanes_max) {
+    if (lanes == lanes_.size()) {
       if (!wave.left_out) wave.first = place;
       wave.left_out = true;
       break;

@@ -96,15 +96,15 @@ class MirrorOfWrites : public MirrorUpdates {
   }
 };
 
-// Where ranges are sent by RDMA WRITE, which promises no atomicity. Expect: a word does not, also
-// on a replica that is lost with it in flight, and it is where it was stored.
+// Where ranges are sent by RDMA WRITE, which promises no atomicity. Expect: a word is not, also on
+// a replica that is lost with it in flight, and it is where it was stored.
 TEST_F(MirrorOfWrites, AWordIsStoredByTheRespondersProcessor) {
   const auto before = messages();
   for (const auto& replica : mirror_->status().replicas) {
     EXPECT_EQ(replica.small_family, "ARRM") << replica.small_method;
   }
   local_->bytes()[64] = std::byte{5};
-  ASSERT_TRUE(mirror_->wait(*mirror_->flush({64, 8}), kPatience).ok());
+  ASSERT_TRUE(mirror_->wait(*mirror_->flush({64, 16}), kPatience).ok());
   EXPECT_EQ(messages(), before);
   const auto ticket = mirror_->store_word(128, 0x1122334455667788);
   ASSERT_TRUE(ticket.ok()) << ticket.error().message;
