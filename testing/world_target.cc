@@ -146,7 +146,7 @@ WorldTarget::WorldTarget(fabric::emu::World& world, const std::string& name,
       profile_(profile),
       options_(options),
       directory_(std::move(directory)),
-      machine_(world.add_machine(name, profile)),
+      machine_(world.add_machine(name, profile, options.switches)),
       region_(machine_.add_region(rpmem::PartRegion::kFrontBytes + kPoolBytes)) {
   const std::string set = directory_.path() + "/" + kSet;
   std::ofstream(set) << "PMEMPOOLSET\n" << kPoolBytes << " " << part() << "\n";

@@ -26,6 +26,7 @@ class WorldTarget {
 
   struct Options {
     persist::ReceiveQueue queue;  // rpmemd's
+    fabric::emu::RnicSwitches switches{};
     // To show that a judge would notice: its flushes do nothing; it forgets who had the pool.
     bool flushes_nothing = false;
     bool forgets_clients = false;

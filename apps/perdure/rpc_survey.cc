@@ -11,7 +11,6 @@
 #include "core/try.h"
 #include "output.h"
 #include "rpc/client_store.h"
-#include "rpc/executor.h"
 
 namespace perdure::app {
 namespace {

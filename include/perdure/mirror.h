@@ -192,8 +192,8 @@ class MirrorMemory {
   std::unique_ptr<State> state_;
 };
 
-/// How long updates took, of a sample (see LogTimes): from the call until it was learned that they
-/// were durable on the quorum; and every read that succeeded.
+/// How long updates took, deep ones too, of a sample (see LogTimes): from when there was room for
+/// them until it was learned that they were durable on the quorum; and every read that succeeded.
 struct MirrorTimes {
   TimeCounts durable;
   TimeCounts reads;

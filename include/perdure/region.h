@@ -210,10 +210,10 @@ class Region {
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
   /// nothing to wait for calls it now and then. With a timeout it also brings back replicas that
   /// are due (RegionOptions::reconnect) and, when the quorum is lost, asks those that are down
-  /// whether a newer writer has the region; it may take this long, then half of it for each, and
-  /// goes on with another peer the next time. Errors: QuorumLost; Fenced (a
-  /// newer writer has the region, as a peer has said: then no other error is told; whoever never
-  /// gives a timeout learns that by what it writes or waits for next).
+  /// whether a newer writer has the region, another one first each time; that may take this long,
+  /// half of it for each of the two. Errors: QuorumLost; Fenced (a newer writer has the region, as
+  /// a peer has said: then no other error is told; whoever never gives a timeout learns that by
+  /// what it writes or waits for next).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// 8-byte atomics at a multiple of 8, by the responder's processor; they return what was there

@@ -307,7 +307,8 @@ struct RpcClientStatus {
 };
 
 /// How long calls took, of a sample (see LogTimes): from call() until the client learned that they
-/// were durable and applied; and every query that was answered.
+/// were durable and applied, which who never waits for the latter does late; and every query that
+/// was answered. One call is timed at a time: until it is applied no other is.
 struct RpcTimes {
   TimeCounts durable;
   TimeCounts applied;
@@ -380,7 +381,8 @@ class RpcClient {
   /// A call of this client by its sequence, an earlier process's too.
   RpcHandle handle_of(std::uint64_t sequence) const;
   RpcClientStatus status() const;
-  /// Since it was opened. Cost: for each call that is not timed, a decrement.
+  /// Since it was opened. Cost: for each call that is not timed, a decrement, or a look at the one
+  /// that is.
   RpcTimes times() const;
 
  private:

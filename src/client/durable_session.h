@@ -126,8 +126,8 @@ class DurableSession {
   /// Errors     QueueFull (poll, then again); InvalidArgument (no epoch, an empty one, a range of
   ///            no bytes or too many), OutOfRange (outside the pool), Disconnected: nothing of it
   ///            was begun. OutcomeUnknown: the connection was lost meanwhile.
-  /// Cost       a list of its ranges, on the heap, but for a range alone that can go at once; one
-  ///            round trip where one request takes it, else one for each epoch.
+  /// Cost       a list of its ranges, on the heap, but for a range alone that its method takes at
+  ///            once; one round trip where one request takes it, else one for each epoch.
   Result<std::uint64_t> update(std::span<const Ranges> epochs, bool whole_words = false);
   /// The longest range of whose words none is torn. 0: nothing is promised of any.
   std::uint64_t whole_words_bytes_max() const;

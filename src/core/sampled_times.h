@@ -39,6 +39,12 @@ class SampledTimes {
     durable_ = false;
   }
 
+  /// What is timed will never get there.
+  void drop() {
+    ticket_.reset();
+    left_ = 1;
+  }
+
   /// After whatever may have learned how far the update is.
   void note(const Owner& owner) {
     if (!ticket_) return;

@@ -12,24 +12,34 @@
 
 namespace perdure {
 
-/// Copies to `to`, each aligned word of 8 bytes there in one store. memcpy promises no such thing:
-/// for long copies glibc uses an instruction that can be interrupted behind any byte. The words
-/// appear in any order, all of them after what the caller stored before.
+/// Copies to `to`, each aligned word of 8 bytes there by one instruction, alone or with its
+/// neighbour. memcpy promises no such thing: for long copies glibc uses an instruction that can be
+/// interrupted behind any byte. They appear in any order; a word that is copied alone appears after
+/// what the caller stored before.
+/// Cost: 16 bytes a store, where memcpy takes up to 64.
 inline void copy_whole_words(std::byte* to, std::span<const std::byte> from) {
   using Word = std::uint64_t;
+  using Pair = Word __attribute__((vector_size(16), may_alias));
+  const std::byte* const bytes = from.data();
+  const std::size_t length = from.size();
   std::size_t at = 0;
   const auto copy_bytes = [&](std::size_t until) {
-    for (; at < until; ++at) {
-      std::atomic_ref<std::byte>(to[at]).store(from[at], std::memory_order_release);
-    }
+    for (; at < until; ++at) *static_cast<volatile std::byte*>(to + at) = bytes[at];
   };
-  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(to) % sizeof(Word);
-  copy_bytes(misaligned == 0 ? 0 : std::min(from.size(), sizeof(Word) - misaligned));
-  for (; at + sizeof(Word) <= from.size(); at += sizeof(Word)) {
+  const auto copy_word = [&] {
     std::atomic_ref<Word>(*reinterpret_cast<Word*>(to + at))
-        .store(load<Word>(from.data() + at), std::memory_order_release);
+        .store(load<Word>(bytes + at), std::memory_order_release);
+    at += sizeof(Word);
+  };
+  const auto place = reinterpret_cast<std::uintptr_t>(to);
+  copy_bytes(std::min(length, -place % sizeof(Word)));
+  if ((place + at) % sizeof(Pair) != 0 && at + sizeof(Word) <= length) copy_word();
+  for (; at + sizeof(Pair) <= length; at += sizeof(Pair)) {
+    // Volatile, so that the compiler makes no library call of the loop.
+    *reinterpret_cast<volatile Pair*>(to + at) = load<Pair>(bytes + at);
   }
-  copy_bytes(from.size());
+  while (at + sizeof(Word) <= length) copy_word();
+  copy_bytes(length);
 }
 
 }  // namespace perdure

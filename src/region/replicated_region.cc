@@ -93,6 +93,12 @@ Error ReplicatedRegion::lost(const std::optional<Deadline>& until) {
   return error;
 }
 
+/// Whether there is somebody to be asked, and a reason to.
+bool ReplicatedRegion::asks_for_writer() const {
+  return !fenced_ && up() < quorum_ &&
+         std::ranges::any_of(replicas_, [](const Replica& each) { return each.to_be_asked(); });
+}
+
 /// Whether one of the peers that are down says so. Each has its own time to answer, so that one
 /// that is silent does not speak for the others; and is asked again, for it may be fenced later.
 /// Those for whom there is no time by `until` are asked by the next call.
@@ -103,7 +109,7 @@ bool ReplicatedRegion::find_newer_writer(const std::optional<Deadline>& until) {
     if (fenced_) return true;
     const std::size_t index = (first + i) % replicas_.size();
     Replica& replica = replicas_[index];
-    if (replica.session.up() || (replica.ask_again && !replica.ask_again->passed())) continue;
+    if (!replica.to_be_asked()) continue;
     if (until && until->passed()) return false;
     ask_next_ = index + 1;
     const Deadline within(clock_, until ? std::min(until->left(), kAskWithin) : kAskWithin);
@@ -327,7 +333,7 @@ Result<void> ReplicatedRegion::poll(Nanoseconds timeout) {
   if (timeout > Nanoseconds{0}) {
     until.emplace(clock_, timeout);
     // A silent peer may use up what it is given: who asks for a newer writer has the other half.
-    bring_back(up() < quorum_ ? Deadline(clock_, timeout / 2) : *until);
+    bring_back(asks_for_writer() ? Deadline(clock_, timeout / 2) : *until);
     progress();
   }
   if (up() >= quorum_) return {};

@@ -110,6 +110,8 @@ class ReplicatedRegion {
     std::uint64_t missed_until = 0;      // what a replica must have to be copied from
     std::optional<MissedRanges> missed;  // what is not staged any more; nothing: it all is
     std::optional<Deadline> ask_again;   // while it is down: who writes
+
+    bool to_be_asked() const { return !session.up() && (!ask_again || ask_again->passed()); }
   };
 
   ReplicatedRegion(const RegionOptions& options, const Clock& clock);
@@ -130,6 +132,7 @@ class ReplicatedRegion {
   Error too_few(const std::string& doing) const;
   Error lost(const std::optional<Deadline>& until = std::nullopt);
   bool find_newer_writer(const std::optional<Deadline>& until = std::nullopt);
+  bool asks_for_writer() const;
   std::size_t up() const;
   std::size_t reachable() const;
   /// Whether two sessions meet at a replica, whichever they could reach.

@@ -99,7 +99,9 @@ Result<RpcReply> RpcClient::reply(const RpcHandle& handle, std::chrono::millisec
 
 Result<void> RpcClient::cancel(const RpcHandle& handle) {
   if (!usable()) return client_not_usable();
-  return state_->caller->cancel(handle);
+  auto cancelled = state_->caller->cancel(handle);
+  if (cancelled.ok()) state_->times.drop();  // it may be the one
+  return cancelled;
 }
 
 Result<std::vector<std::byte>> RpcClient::query(std::uint32_t operation,

@@ -241,7 +241,7 @@ Result<void> RemotePool::deep_persist(std::uint64_t at, std::uint64_t length, st
 Result<void> RemotePool::deep_flush(const Range& range) {
   const auto payload = persist::encode_deep_flush(range.at, range.length);
   for (;;) {
-    PERDURE_TRY_VOID(make_durable({range.at, range.length, Words::MayTear}));
+    PERDURE_TRY_VOID(make_durable(range));
     if (!link_ || !link_->session->up()) continue;
     client::DurableSession& session = *link_->session;
     const auto number = session.request(persist::MessageKind::DeepFlush, payload, {});

@@ -24,8 +24,11 @@ RpmemWorld::RpmemWorld(const WorldOptions& options, const RpmemMachines& machine
   const bool small = choices.chance(1, 2);  // more messages for the same ranges
   const persist::ReceiveQueue queue =
       small ? persist::ReceiveQueue{32, 2048} : persist::ReceiveQueue{};
+  fabric::emu::RnicSwitches switches;
+  switches.tears_words = choices.chance(1, 2);  // all persists here are strict
   auto target = WorldTarget::start(world_, "target", profile,
                                    {.queue = queue,
+                                    .switches = switches,
                                     .flushes_nothing = options_.flushes_nothing,
                                     .forgets_clients = options_.forgets_clients});
   PERDURE_ASSERT(target.ok());
@@ -44,7 +47,8 @@ RpmemWorld::RpmemWorld(const WorldOptions& options, const RpmemMachines& machine
              {"messages-only", profile.transport == Transport::Tcp},
              {"persist-apm", profile.ddio == Ddio::Off},
              {"rides-out", rides_out_},
-             {"small-messages", small}};
+             {"small-messages", small},
+             {"torn-words", switches.tears_words}};
   tell("{}, {}", describe(profile), rides_out_ ? "rides losses out" : "a loss is an error at once");
   add_operations();
   add_faults();
