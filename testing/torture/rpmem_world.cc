@@ -25,7 +25,8 @@ RpmemWorld::RpmemWorld(const WorldOptions& options, const RpmemMachines& machine
   const persist::ReceiveQueue queue =
       small ? persist::ReceiveQueue{32, 2048} : persist::ReceiveQueue{};
   fabric::emu::RnicSwitches switches;
-  switches.tears_words = choices.chance(1, 2);  // all persists here are strict
+  switches.tears_words = choices.chance(1, 3);
+  may_tear_ = !switches.tears_words;
   auto target = WorldTarget::start(world_, "target", profile,
                                    {.queue = queue,
                                     .switches = switches,
@@ -301,6 +302,11 @@ void RpmemWorld::takes_nothing_more(RemotePool& pool, ErrorCode lost_by) {
                                          to_string(lost_by), later.error().message));
 }
 
+RemotePool::Words RpmemWorld::draw_words(Random& choices) const {
+  const bool may = may_tear_ && choices.chance(1, 2);
+  return may ? RemotePool::Words::MayTear : RemotePool::Words::Whole;
+}
+
 void RpmemWorld::persist(Random& choices, std::size_t words_max, bool deep) {
   if (!ensure_open()) return;
   const Range range = some_words(choices, words_max);
@@ -309,8 +315,9 @@ void RpmemWorld::persist(Random& choices, std::size_t words_max, bool deep) {
   keep_locally(range);
   const std::uint64_t at = offset_of(range.first);
   const std::uint64_t length = range.count * kWordBytes;
+  const RemotePool::Words words = draw_words(choices);
   take(deep ? "a deep persist" : "a persist", what, [&](RemotePool& pool) {
-    return deep ? pool.deep_persist(at, length, lane) : pool.persist(at, length, lane);
+    return deep ? pool.deep_persist(at, length, lane) : pool.persist(at, length, lane, words);
   });
 }
 
@@ -324,8 +331,9 @@ void RpmemWorld::flush(Random& choices, std::size_t words_max) {
     const Range range = some_words(choices, words_max);
     const Stored what = store(range);
     keep_locally(range);
+    const RemotePool::Words words = draw_words(choices);
     const bool flushed = take("a flush", {}, [&](RemotePool& pool) {
-      return pool.flush(offset_of(range.first), range.count * kWordBytes, lane);
+      return pool.flush(offset_of(range.first), range.count * kWordBytes, lane, words);
     });
     if (!flushed) return;
     Stored& pending = here().flushed[lane];

@@ -103,6 +103,7 @@ class RpmemWorld final : public World {
   enum class Asks { Session, Rpmemd };
   void note_answer();
   bool known(Asks whom, ErrorCode code) const;
+  rpmem::RemotePool::Words draw_words(Random& choices) const;
   Result<void> call(const char* name, Asks whom, const std::function<Result<void>()>& run);
   bool take(const char* name, const Stored& what,
             const std::function<Result<void>(rpmem::RemotePool&)>& run);
@@ -152,6 +153,7 @@ class RpmemWorld final : public World {
   bool taken_over_ = false;   // another program has opened the pool since
   int lasting_ = 0;           // faults that go on
   bool rides_out_ = false;
+  bool may_tear_ = false;  // what is allowed to be torn is not, by this RNIC
   bool measures_ = false;
   std::uint64_t last_value_ = 0;
   std::uint32_t last_mark_ = 0;                  // of attributes
