@@ -315,8 +315,14 @@ class Writer {
       case 3: return begin_atomic();
       case 4: return random_.below(2) == 0 ? begin_atomic() : write_word();
       case 12: return write_again();
-      default: begin_update();
+      default: begin_updates();
     }
+  }
+
+  /// Now and then more at once than go without waiting for each other.
+  void begin_updates() {
+    std::size_t updates = random_.below(6) == 0 ? kCoalesceBehind + 3 : 1;
+    for (; updates != 0 && session_->up(); --updates) begin_update();
   }
 
   std::uint64_t draw_length() {
