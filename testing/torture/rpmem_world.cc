@@ -26,7 +26,7 @@ RpmemWorld::RpmemWorld(const WorldOptions& options, const RpmemMachines& machine
       small ? persist::ReceiveQueue{32, 2048} : persist::ReceiveQueue{};
   fabric::emu::RnicSwitches switches;
   switches.tears_words = choices.chance(1, 3);
-  may_tear_ = !switches.tears_words;
+  relaxed_percent_ = switches.tears_words ? 0 : choices.chance(1, 2) ? 100 : 50;
   auto target = WorldTarget::start(world_, "target", profile,
                                    {.queue = queue,
                                     .switches = switches,
@@ -303,8 +303,8 @@ void RpmemWorld::takes_nothing_more(RemotePool& pool, ErrorCode lost_by) {
 }
 
 RemotePool::Words RpmemWorld::draw_words(Random& choices) const {
-  const bool may = may_tear_ && choices.chance(1, 2);
-  return may ? RemotePool::Words::MayTear : RemotePool::Words::Whole;
+  const bool relaxed = choices.chance(relaxed_percent_, 100);
+  return relaxed ? RemotePool::Words::MayTear : RemotePool::Words::Whole;
 }
 
 void RpmemWorld::persist(Random& choices, std::size_t words_max, bool deep) {

@@ -153,7 +153,7 @@ class RpmemWorld final : public World {
   bool taken_over_ = false;   // another program has opened the pool since
   int lasting_ = 0;           // faults that go on
   bool rides_out_ = false;
-  bool may_tear_ = false;  // what is allowed to be torn is not, by this RNIC
+  std::uint64_t relaxed_percent_ = 0;  // of persists and flushes: 0 where WRITEs tear words
   bool measures_ = false;
   std::uint64_t last_value_ = 0;
   std::uint32_t last_mark_ = 0;                  // of attributes
