@@ -95,7 +95,7 @@ std::optional<rpmem::SetFile> find_set_of(const InspectedHost& inspected,
             "name its directory as part-dir in rpmemd.conf, or move it");
     return std::nullopt;
   }
-  check.evidence.push_back(
+  check.evidence.emplace_back(
       fmt::format("{}: {}, a pool of {}", path,
                   set->parts.size() == 1 ? "1 part" : fmt::format("{} parts", set->parts.size()),
                   format_bytes(set->pool_bytes())));
@@ -198,7 +198,7 @@ Check check_rpmem_user(const InspectedHost& inspected, const RpmemUser& user) {
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with(user.name + ":")) shell = line.substr(line.rfind(':') + 1);
   }
-  check.evidence.push_back(
+  check.evidence.emplace_back(
       shell.empty() ? fmt::format("/etc/passwd: no shell of {}", user.name)
                     : fmt::format("/etc/passwd: the shell of {} is {}", user.name, shell));
   if (shell.ends_with("nologin") || shell.ends_with("/false")) {
@@ -322,7 +322,7 @@ Check check_rpmem_persist_apm(const InspectedHost& inspected, const RpmemUser& u
         "at every boot",
         ddio.commands);
   }
-  check.evidence.push_back(
+  check.evidence.emplace_back(
       "read fencing: a READ has to push out the writes before it, which firmware can switch off; "
       "no file tells: ask the machine's vendor, and cut its power (perdure probe --certify "
       "--power-cut)");

@@ -27,7 +27,6 @@ namespace {
 using client::option_flag;
 using client::option_number;
 using client::option_text;
-using client::option_time;
 using client::set_member;
 using client::set_rnic;
 
@@ -57,9 +56,10 @@ constexpr std::array<client::NamedOption<LogOptions>, 19> kOptions{{
     {"accept_loss", set_member<&LogOptions::accept_loss, option_flag>},
     {"writer_name", set_member<&LogOptions::writer_name, option_text>},
     {"replica_timeout_ms",
-     set_member<&LogOptions::replica_timeout, option_time<std::chrono::milliseconds>>},
-    {"reconnect_ms", set_member<&LogOptions::reconnect, option_time<std::chrono::milliseconds>>},
-    {"spin_us", set_member<&LogOptions::spin, option_time<std::chrono::microseconds>>},
+     set_member<&LogOptions::replica_timeout, client::option_time<std::chrono::milliseconds>>},
+    {"reconnect_ms",
+     set_member<&LogOptions::reconnect, client::option_time<std::chrono::milliseconds>>},
+    {"spin_us", set_member<&LogOptions::spin, client::option_time<std::chrono::microseconds>>},
 }};
 
 constexpr client::NamedOptions<LogOptions> kLogOptions("a log", kOptions);

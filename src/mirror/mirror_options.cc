@@ -15,7 +15,6 @@ namespace {
 using client::option_flag;
 using client::option_number;
 using client::option_text;
-using client::option_time;
 using client::set_member;
 using client::set_rnic;
 using std::chrono::microseconds;
@@ -43,9 +42,10 @@ constexpr std::array<client::NamedOption<MirrorOptions>, 16> kOptions{{
     {"measure_costs", set_member<&MirrorOptions::measure_costs, option_flag>},
     {"take_over", set_member<&MirrorOptions::take_over, option_flag>},
     {"writer_name", set_member<&MirrorOptions::writer_name, option_text>},
-    {"peer_timeout_ms", set_member<&MirrorOptions::peer_timeout, option_time<milliseconds>>},
-    {"reconnect_ms", set_member<&MirrorOptions::reconnect, option_time<milliseconds>>},
-    {"spin_us", set_member<&MirrorOptions::spin, option_time<microseconds>>},
+    {"peer_timeout_ms",
+     set_member<&MirrorOptions::peer_timeout, client::option_time<milliseconds>>},
+    {"reconnect_ms", set_member<&MirrorOptions::reconnect, client::option_time<milliseconds>>},
+    {"spin_us", set_member<&MirrorOptions::spin, client::option_time<microseconds>>},
 }};
 
 constexpr client::NamedOptions<MirrorOptions> kNamed("a mirror", kOptions);

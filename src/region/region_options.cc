@@ -15,7 +15,6 @@ namespace {
 using client::option_flag;
 using client::option_number;
 using client::option_text;
-using client::option_time;
 using client::set_member;
 using client::set_rnic;
 using std::chrono::microseconds;
@@ -42,9 +41,10 @@ constexpr std::array<client::NamedOption<RegionOptions>, 15> kOptions{{
     {"measure_costs", set_member<&RegionOptions::measure_costs, option_flag>},
     {"take_over", set_member<&RegionOptions::take_over, option_flag>},
     {"writer_name", set_member<&RegionOptions::writer_name, option_text>},
-    {"peer_timeout_ms", set_member<&RegionOptions::peer_timeout, option_time<milliseconds>>},
-    {"reconnect_ms", set_member<&RegionOptions::reconnect, option_time<milliseconds>>},
-    {"spin_us", set_member<&RegionOptions::spin, option_time<microseconds>>},
+    {"peer_timeout_ms",
+     set_member<&RegionOptions::peer_timeout, client::option_time<milliseconds>>},
+    {"reconnect_ms", set_member<&RegionOptions::reconnect, client::option_time<milliseconds>>},
+    {"spin_us", set_member<&RegionOptions::spin, client::option_time<microseconds>>},
 }};
 
 constexpr client::NamedOptions<RegionOptions> kNamed("a region", kOptions);
