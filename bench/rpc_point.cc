@@ -3,6 +3,7 @@
 #include "bench/rpc_calls.h"
 #include "bench/rpc_ends.h"
 #include "core/json.h"
+#include "core/named.h"
 
 #include <fmt/format.h>
 
@@ -26,11 +27,8 @@ report::Origin origin_of(RpcFabric fabric) {
 }
 
 Result<RpcFabric> parse_rpc_fabric(std::string_view word) {
-  for (const RpcFabric fabric : {RpcFabric::Emu, RpcFabric::Shm, RpcFabric::Tcp}) {
-    if (word == to_string(fabric)) return fabric;
-  }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("fabric '{}' is not known; use one of: emu, shm, tcp", word)};
+  using enum RpcFabric;
+  return find_named("fabric", word, std::array{Emu, Shm, Tcp});
 }
 
 std::string_view to_string(RpcForm form) {

@@ -3,6 +3,7 @@
 #include "bench/remotelog_measured.h"
 #include "bench_commands.h"
 #include "core/hardware.h"
+#include "core/named.h"
 #include "core/text_file.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs.h"
@@ -25,11 +26,8 @@ namespace {
 enum class ResultFormat { Text, Json, Csv };
 
 Result<ResultFormat> parse_result_format(std::string_view word) {
-  if (word == "text") return ResultFormat::Text;
-  if (word == "json") return ResultFormat::Json;
-  if (word == "csv") return ResultFormat::Csv;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("format '{}' is not known; use one of: text, json, csv", word)};
+  return find_named<ResultFormat>("format", word,
+                    std::to_array<std::string_view>({"text", "json", "csv"}));
 }
 
 struct RemotelogArguments {

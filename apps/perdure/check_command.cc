@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/counted.h"
 #include "core/json.h"
+#include "core/named.h"
 #include "method_file.h"
 #include "method_library.h"
 #include "output.h"
@@ -28,24 +29,13 @@ namespace {
 enum class CheckFormat { Text, Json, Sequence, Svg };
 
 Result<CheckFormat> parse_check_format(std::string_view word) {
-  if (word == "text") return CheckFormat::Text;
-  if (word == "json") return CheckFormat::Json;
-  if (word == "sequence") return CheckFormat::Sequence;
-  if (word == "svg") return CheckFormat::Svg;
-  return Error{
-      ErrorCode::InvalidArgument,
-      fmt::format("format '{}' is not known; use one of: text, json, sequence, svg", word)};
+  return find_named<CheckFormat>("format", word,
+                    std::to_array<std::string_view>({"text", "json", "sequence", "svg"}));
 }
 
 Result<check::Between> parse_between(std::string_view word) {
   using enum check::Between;
-  std::string accepted;
-  for (const check::Between each : {Independent, AcknowledgedInOrder, Ordered}) {
-    if (to_string(each) == word) return each;
-    accepted += fmt::format("{}{}", accepted.empty() ? "" : ", ", to_string(each));
-  }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("order '{}' is not known; use one of: {}", word, accepted)};
+  return find_named("order", word, std::array{Independent, AcknowledgedInOrder, Ordered});
 }
 
 Result<check::Spread> parse_spread(std::string_view word) {

@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "core/byte_text.h"
 #include "core/json.h"
+#include "core/named.h"
 #include "core/rpmem_family.h"
 #include "output.h"
 #include "peer_options.h"
@@ -30,14 +31,8 @@ constexpr std::uint64_t kPlotBytesMax = 64u << 20;
 enum class PlanFormat { Text, Json, Sequence, Svg, Plot };
 
 Result<PlanFormat> parse_plan_format(std::string_view word) {
-  if (word == "text") return PlanFormat::Text;
-  if (word == "json") return PlanFormat::Json;
-  if (word == "sequence") return PlanFormat::Sequence;
-  if (word == "svg") return PlanFormat::Svg;
-  if (word == "plot") return PlanFormat::Plot;
-  return Error{
-      ErrorCode::InvalidArgument,
-      fmt::format("format '{}' is not known; use one of: text, json, sequence, svg, plot", word)};
+  return find_named<PlanFormat>("format", word,
+                    std::to_array<std::string_view>({"text", "json", "sequence", "svg", "plot"}));
 }
 
 struct PlanOptions {

@@ -6,20 +6,10 @@
 #include <array>
 #include <charconv>
 
+#include "core/named.h"
+
 namespace perdure::app {
 namespace {
-
-template <typename Enum, std::size_t n>
-Result<Enum> parse_enum(std::string_view what, std::string_view word,
-                        const std::array<Enum, n>& all) {
-  std::string accepted;
-  for (const Enum each : all) {
-    if (to_string(each) == word) return each;
-    accepted += fmt::format("{}{}", accepted.empty() ? "" : ", ", to_string(each));
-  }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("{} '{}' is not known; use one of: {}", what, word, accepted)};
-}
 
 Error unknown_shape(std::string_view word) {
   return Error{ErrorCode::InvalidArgument,
@@ -32,12 +22,12 @@ Error unknown_shape(std::string_view word) {
 
 Result<Level> parse_level(std::string_view word) {
   using enum Level;
-  return parse_enum("level", word, std::array{Received, Visible, Durable, Committed});
+  return find_named("level", word, std::array{Received, Visible, Durable, Committed});
 }
 
 Result<Primary> parse_primary(std::string_view word) {
   using enum Primary;
-  return parse_enum("primary", word, std::array{Write, WriteImm, Send});
+  return find_named("primary", word, std::array{Write, WriteImm, Send});
 }
 
 Result<UpdateShape> parse_shape(std::string_view word) {

@@ -2,6 +2,7 @@
 // by epoch (Sync) or with the order kept by the server (BSP; BROI paper, sections III and V).
 #include "core/counted.h"
 #include "core/json.h"
+#include "core/named.h"
 #include "core/try.h"
 #include "output.h"
 #include "profile_options.h"
@@ -64,11 +65,8 @@ Result<memsys::Ordering> parse_remote_order(std::string_view word) {
 }
 
 Result<NetworkFormat> parse_network_format(std::string_view word) {
-  if (word == "text") return NetworkFormat::Text;
-  if (word == "json") return NetworkFormat::Json;
-  if (word == "plot") return NetworkFormat::Plot;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("format '{}' is not known; use one of: text, json, plot", word)};
+  return find_named<NetworkFormat>("format", word,
+                    std::to_array<std::string_view>({"text", "json", "plot"}));
 }
 
 double us(sim::Time ps) { return static_cast<double>(ps) / 1e6; }

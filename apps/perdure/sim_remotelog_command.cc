@@ -1,5 +1,6 @@
 // `perdure sim remotelog`: the taxonomy paper's figure 2, 72 configurations, on a hardware file.
 #include "core/json.h"
+#include "core/named.h"
 #include "core/try.h"
 #include "output.h"
 #include "profile_options.h"
@@ -28,12 +29,8 @@ struct RemotelogCommandOptions {
 };
 
 Result<RemotelogFormat> parse_remotelog_format(std::string_view word) {
-  if (word == "text") return RemotelogFormat::Text;
-  if (word == "json") return RemotelogFormat::Json;
-  if (word == "csv") return RemotelogFormat::Csv;
-  if (word == "plot") return RemotelogFormat::Plot;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("format '{}' is not known; use one of: text, json, csv, plot", word)};
+  return find_named<RemotelogFormat>("format", word,
+                    std::to_array<std::string_view>({"text", "json", "csv", "plot"}));
 }
 
 /// Whether section 4.2's stand-in is asked for.

@@ -34,11 +34,10 @@ Result<void> set_checked(RnicOptions& rnic, std::string_view word) {
 
 Result<std::optional<Primary>> parse_primary_choice(std::string_view word) {
   if (word == "planned") return std::optional<Primary>{};
-  for (const Primary primary : {Primary::Write, Primary::WriteImm, Primary::Send}) {
-    if (word == to_string(primary)) return std::optional<Primary>{primary};
-  }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("primary '{}'; use one of: planned, write, write_imm, send", word)};
+  using enum Primary;
+  auto primary = find_named("primary", word, std::array{Write, WriteImm, Send});
+  if (primary.ok()) return std::optional<Primary>{*primary};
+  return Error{ErrorCode::InvalidArgument, primary.error().message + ", or planned"};
 }
 
 Result<std::uint64_t> option_number(std::string_view word) {

@@ -6,10 +6,13 @@
 #include <perdure/rnic.h>
 #include <perdure/types.h>
 
+#include "control/service_types.h"
+#include "core/named.h"
 #include "core/toml_file.h"
 #include "core/try.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -21,10 +24,9 @@
 
 namespace perdure::client {
 
-/// "planned" is nothing: it is chosen. Errors: InvalidArgument, naming the words.
-Result<std::optional<Primary>> parse_primary_choice(std::string_view word);
-
 // What an option's word says. Errors: InvalidArgument, naming what it may say.
+/// "planned" is nothing: it is chosen.
+Result<std::optional<Primary>> parse_primary_choice(std::string_view word);
 Result<std::uint64_t> option_number(std::string_view word);
 /// What is too large for it is too large for any such option.
 Result<std::uint32_t> option_small_number(std::string_view word);
@@ -36,6 +38,12 @@ Result<Duration> option_time(std::string_view word) {
   PERDURE_TRY(number, option_number(word));
   const auto longest = std::chrono::duration_cast<Duration>(std::chrono::hours(24 * 365));
   return Duration(std::min<std::uint64_t>(number, static_cast<std::uint64_t>(longest.count())));
+}
+
+/// One of the enumerators that are named.
+template <auto first, auto... others>
+Result<decltype(first)> option_one_of(std::string_view word) {
+  return find_named("word", word, std::array{first, others...});
 }
 
 /// Sets the member to what `parse` makes of the word.
@@ -61,6 +69,22 @@ struct NamedOption {
   Result<void> (*set)(Options&, std::string_view);
 };
 
+/// The options of whatever has peers.
+template <typename Options>
+constexpr auto kCommonOptions = std::to_array<NamedOption<Options>>({
+    {"quorum", set_member<&Options::quorum, option_number>},
+    {"transport", set_member<&Options::transport, control::parse_transport_choice>},
+    {"rnic", set_rnic<set_rnic_name>},
+    {"rnic_ack_timeout", set_rnic<set_rnic_ack_timeout>},
+    {"rnic_traffic_class", set_rnic<set_rnic_traffic_class>},
+    {"primary", set_member<&Options::primary, parse_primary_choice>},
+    {"measure_costs", set_member<&Options::measure_costs, option_flag>},
+    {"take_over", set_member<&Options::take_over, option_flag>},
+    {"writer_name", set_member<&Options::writer_name, option_text>},
+    {"reconnect_ms", set_member<&Options::reconnect, option_time<std::chrono::milliseconds>>},
+    {"spin_us", set_member<&Options::spin, option_time<std::chrono::microseconds>>},
+});
+
 /// A connection string taken apart; the words are part of it.
 struct ConnectionWords {
   std::vector<std::string> peers;
@@ -78,17 +102,17 @@ std::optional<std::string> word_of(const TomlFile::Value& value);
 /// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
 Result<TomlFile> load_options(const std::string& path);
 
-/// The options of a `thing`, "a log" for example. See set_option, parse_log_options and
-/// read_log_options of log.h.
+/// The options of a `thing`, "a log" for example: its own, and the common ones. See set_option,
+/// parse_log_options and read_log_options of log.h.
 template <typename Options>
 class NamedOptions {
  public:
-  constexpr NamedOptions(std::string_view thing, std::span<const NamedOption<Options>> options)
-      : thing_(thing), options_(options) {}
+  constexpr NamedOptions(std::string_view thing, std::span<const NamedOption<Options>> own)
+      : thing_(thing), own_(own) {}
 
   Result<void> set(Options& options, std::string_view name, std::string_view value) const {
     std::string names;
-    for (const NamedOption<Options>& option : options_) {
+    for (const NamedOption<Options>& option : all()) {
       if (option.name == name) {
         auto set = option.set(options, value);
         if (set.ok()) return set;
@@ -118,7 +142,7 @@ class NamedOptions {
     Options options;
     options.peers = peers_in(file);
     file.text("", "pool", TomlFile::Need::Required, options.pool);
-    for (const NamedOption<Options>& option : options_) {
+    for (const NamedOption<Options>& option : all()) {
       const TomlFile::Value* value = file.value("", option.name, TomlFile::Need::Optional);
       if (value == nullptr) continue;
       const auto word = word_of(*value);
@@ -133,8 +157,15 @@ class NamedOptions {
   }
 
  private:
+  std::vector<NamedOption<Options>> all() const {
+    std::vector<NamedOption<Options>> options(kCommonOptions<Options>.begin(),
+                                              kCommonOptions<Options>.end());
+    options.insert(options.end(), own_.begin(), own_.end());
+    return options;
+  }
+
   std::string_view thing_;
-  std::span<const NamedOption<Options>> options_;
+  std::span<const NamedOption<Options>> own_;
 };
 
 }  // namespace perdure::client

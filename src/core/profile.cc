@@ -5,24 +5,9 @@
 
 #include <array>
 
+#include "core/named.h"
+
 namespace perdure {
-namespace {
-
-/// Finds the enumerator whose name is `word`; the error lists what would have been accepted.
-template <typename Enum, std::size_t n>
-Result<Enum> parse(std::string_view axis, std::string_view word, const std::array<Enum, n>& all) {
-  std::string accepted;
-  for (const Enum each : all) {
-    if (to_string(each) == word) return each;
-    accepted += accepted.empty() ? "" : ", ";
-    accepted += to_string(each);
-  }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("{} '{}' is not known; use one of: {}", axis, word, accepted)};
-}
-
-}  // namespace
-
 std::string_view to_string(PersistenceDomain domain) {
   switch (domain) {
     case PersistenceDomain::None: return "none";
@@ -68,32 +53,32 @@ std::string_view to_string(QpType type) {
 
 Result<PersistenceDomain> parse_persistence_domain(std::string_view word) {
   using enum PersistenceDomain;
-  return parse("persistence domain", word, std::array{None, Page, Dmp, Mhp, Wsp});
+  return find_named("persistence domain", word, std::array{None, Page, Dmp, Mhp, Wsp});
 }
 
 Result<Ddio> parse_ddio(std::string_view word) {
-  return parse("ddio", word, std::array{Ddio::Off, Ddio::On});
+  return find_named("ddio", word, std::array{Ddio::Off, Ddio::On});
 }
 
 Result<ReceiveBuffers> parse_receive_buffers(std::string_view word) {
-  return parse("receive buffers", word, std::array{ReceiveBuffers::Dram, ReceiveBuffers::Pm});
+  return find_named("receive buffers", word, std::array{ReceiveBuffers::Dram, ReceiveBuffers::Pm});
 }
 
 Result<Transport> parse_transport(std::string_view word) {
   using enum Transport;
-  return parse("transport", word, std::array{InfiniBand, Roce, Iwarp, Tcp, Shm});
+  return find_named("transport", word, std::array{InfiniBand, Roce, Iwarp, Tcp, Shm});
 }
 
 Result<WriteOrder> parse_write_order(std::string_view word) {
-  return parse("write order", word, std::array{WriteOrder::Unknown, WriteOrder::Ordered});
+  return find_named("write order", word, std::array{WriteOrder::Unknown, WriteOrder::Ordered});
 }
 
 Result<DmaDirties> parse_dma_dirties(std::string_view word) {
-  return parse("dma dirties", word, std::array{DmaDirties::No, DmaDirties::Yes});
+  return find_named("dma dirties", word, std::array{DmaDirties::No, DmaDirties::Yes});
 }
 
 Result<QpType> parse_qp_type(std::string_view word) {
-  return parse("queue pair type", word, std::array{QpType::Rc, QpType::Uc, QpType::Ud});
+  return find_named("queue pair type", word, std::array{QpType::Rc, QpType::Uc, QpType::Ud});
 }
 
 std::string describe(const ServerProfile& profile) {

@@ -39,6 +39,8 @@ class SampledTimes {
     durable_ = false;
   }
 
+  /// What is timed; nothing: no update is.
+  const std::optional<Ticket>& timed() const { return ticket_; }
   /// What is timed will never get there.
   void drop() {
     ticket_.reset();

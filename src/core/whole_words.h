@@ -12,10 +12,12 @@
 
 namespace perdure {
 
-/// Copies to `to`, each aligned word of 8 bytes there by one instruction, alone or with its
-/// neighbour. memcpy promises no such thing: for long copies glibc uses an instruction that can be
-/// interrupted behind any byte. They appear in any order; a word that is copied alone appears after
-/// what the caller stored before.
+/// Copies to `to`, each aligned word of 8 bytes there by one store, alone or with its neighbour.
+/// That the pair's words are whole is promised by x86's manuals where there is AVX (Intel SDM 3A,
+/// "Guaranteed Atomic Operations") and by Arm's where there is LSE2; older processors keep single
+/// words whole too, but do not say so. memcpy promises no such thing: for long copies glibc uses an
+/// instruction that can be interrupted behind any byte. They appear in any order; a word that is
+/// copied alone appears after what the caller stored before.
 /// Cost: 16 bytes a store, where memcpy takes up to 64.
 inline void copy_whole_words(std::byte* to, std::span<const std::byte> from) {
   using Word = std::uint64_t;

@@ -2,6 +2,7 @@
 #include "memsys/admission.h"
 
 #include "core/assert.h"
+#include "core/named.h"
 
 #include <fmt/format.h>
 
@@ -22,10 +23,7 @@ std::string_view to_string(Order order) { return kOrderNames.at(static_cast<std:
 std::string order_names() { return fmt::format("{}", fmt::join(kOrderNames, "|")); }
 
 Result<Order> parse_order(std::string_view word) {
-  const auto* const found = std::find(kOrderNames.begin(), kOrderNames.end(), word);
-  if (found != kOrderNames.end()) return static_cast<Order>(found - kOrderNames.begin());
-  return Error{ErrorCode::InvalidArgument, fmt::format("order '{}' is not known; use one of: {}",
-                                                       word, fmt::join(kOrderNames, ", "))};
+  return find_named<Order>("order", word, kOrderNames);
 }
 
 Admission::Admission(TraceStreams& streams, Order order, Mutant mutant)

@@ -2,6 +2,7 @@
 #include "memsys/memory_run.h"
 
 #include "core/assert.h"
+#include "core/named.h"
 #include "core/try.h"
 #include "memsys/buffered_admission.h"
 #include "memsys/occupancy.h"
@@ -269,11 +270,7 @@ std::string_view to_string(PersistPoint point) {
 }
 
 Result<PersistPoint> parse_persist_point(std::string_view word) {
-  const auto* const found = std::find(kPointNames.begin(), kPointNames.end(), word);
-  if (found != kPointNames.end()) return static_cast<PersistPoint>(found - kPointNames.begin());
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("persist point '{}' is not known; use one of: {}", word,
-                           fmt::join(kPointNames, ", "))};
+  return find_named<PersistPoint>("persist point", word, kPointNames);
 }
 
 Result<MemoryResult> run_memory(const Device& device, TraceReader& reader, TraceSummary summary,

@@ -1,6 +1,7 @@
 // The formats of traces, line by line: see trace.h. Every byte of a big trace comes through here
 // twice, so the lines are read in place, without copies.
 #include "core/assert.h"
+#include "core/named.h"
 #include "core/try.h"
 #include "memsys/trace.h"
 
@@ -139,13 +140,7 @@ std::string_view to_string(TraceFormat format) {
 }
 
 Result<TraceFormat> parse_trace_format(std::string_view word) {
-  const auto* const found = std::find(kFormatNames.begin(), kFormatNames.end(), word);
-  if (found != kFormatNames.end()) {
-    return static_cast<TraceFormat>(found - kFormatNames.begin());
-  }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("trace format '{}' is not known; use one of: {}", word,
-                           fmt::join(kFormatNames, ", "))};
+  return find_named<TraceFormat>("trace format", word, kFormatNames);
 }
 
 std::string to_string(ThreadName thread) {

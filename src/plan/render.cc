@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/assert.h"
+#include "core/named.h"
 #include "core/rpmem_family.h"
 #include "core/try.h"
 
@@ -87,10 +88,7 @@ std::string usage_words(const Usage& usage) {
 }  // namespace
 
 Result<Source> parse_source(std::string_view word) {
-  if (word == "paper") return Source::Paper;
-  if (word == "best") return Source::Best;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("source '{}' is not known; use one of: paper, best", word)};
+  return find_named<Source>("source", word, std::to_array<std::string_view>({"paper", "best"}));
 }
 
 std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>& transports,

@@ -75,7 +75,8 @@ LogReaderOptions reader_options(const ReplicatedRpcGroup& group, const std::stri
   options.pool = pool;
   options.transport = group.transport;
   options.rnic = group.rnic;
-  options.timeout = group.peer_timeout;
+  // Where one says nothing there are others to read: a patient writer is no reason to wait longer.
+  options.timeout = std::min(group.peer_timeout, options.timeout);
   return options;
 }
 

@@ -100,7 +100,8 @@ Result<RpcReply> RpcClient::reply(const RpcHandle& handle, std::chrono::millisec
 Result<void> RpcClient::cancel(const RpcHandle& handle) {
   if (!usable()) return client_not_usable();
   auto cancelled = state_->caller->cancel(handle);
-  if (cancelled.ok()) state_->times.drop();  // it may be the one
+  const auto& timed = state_->times.timed();
+  if (cancelled.ok() && timed && timed->sequence == handle.sequence) state_->times.drop();
   return cancelled;
 }
 

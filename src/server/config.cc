@@ -8,6 +8,7 @@
 
 #include "control/host_port.h"
 #include "core/byte_text.h"
+#include "core/named.h"
 #include "core/text_file.h"
 #include "core/toml_file.h"
 #include "core/try.h"
@@ -30,10 +31,7 @@ Result<std::optional<PersistenceDomain>> parse_declared(std::string_view word) {
 }
 
 Result<Fabric> parse_fabric(std::string_view word) {
-  if (word == "native") return Fabric::Native;
-  if (word == "emu") return Fabric::Emulated;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("fabric '{}' is not known; use one of: native, emu", word)};
+  return find_named<Fabric>("fabric", word, std::to_array<std::string_view>({"native", "emu"}));
 }
 
 void read_control(TomlFile& file, Config& config) {
@@ -148,13 +146,8 @@ Result<void> refuse_remote(std::string_view key, const std::string& listen) {
 }  // namespace
 
 Result<Severity> parse_severity(std::string_view word) {
-  for (const auto severity :
-       {Severity::Debug, Severity::Info, Severity::Warning, Severity::Error}) {
-    if (to_string(severity) == word) return severity;
-  }
-  return Error{
-      ErrorCode::InvalidArgument,
-      fmt::format("level '{}' is not known; use one of: debug, info, warning, error", word)};
+  using enum Severity;
+  return find_named("level", word, std::array{Debug, Info, Warning, Error});
 }
 
 Result<Config> parse_config(std::string_view text, const std::string& file) {

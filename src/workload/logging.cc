@@ -2,6 +2,7 @@
 #include "workload/logging.h"
 
 #include "core/assert.h"
+#include "core/named.h"
 
 #include <fmt/format.h>
 
@@ -55,10 +56,7 @@ std::string_view to_string(Logging logging) {
 std::string logging_names() { return fmt::format("{}", fmt::join(kLoggingNames, "|")); }
 
 Result<Logging> parse_logging(std::string_view word) {
-  const auto* const found = std::find(kLoggingNames.begin(), kLoggingNames.end(), word);
-  if (found != kLoggingNames.end()) return static_cast<Logging>(found - kLoggingNames.begin());
-  return Error{ErrorCode::InvalidArgument, fmt::format("logging '{}' is not known; use one of: {}",
-                                                       word, fmt::join(kLoggingNames, ", "))};
+  return find_named<Logging>("logging", word, kLoggingNames);
 }
 
 Range LogArea::record(std::uint64_t bytes) {

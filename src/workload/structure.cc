@@ -2,6 +2,7 @@
 #include "workload/structure.h"
 
 #include "core/assert.h"
+#include "core/named.h"
 
 #include <fmt/format.h>
 
@@ -24,11 +25,7 @@ std::string_view to_string(StructureKind kind) {
 std::string structure_names() { return fmt::format("{}", fmt::join(kStructureNames, "|")); }
 
 Result<StructureKind> parse_structure(std::string_view word) {
-  const auto* const found = std::find(kStructureNames.begin(), kStructureNames.end(), word);
-  if (found != kStructureNames.end())
-    return static_cast<StructureKind>(found - kStructureNames.begin());
-  return Error{ErrorCode::InvalidArgument, fmt::format("workload '{}' is not known; use one of: {}",
-                                                       word, fmt::join(kStructureNames, ", "))};
+  return find_named<StructureKind>("workload", word, kStructureNames);
 }
 
 std::uint64_t published_footprint(StructureKind kind) {

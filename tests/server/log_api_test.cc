@@ -460,7 +460,7 @@ TEST(LogOptionsInWords, WhatIsWrongIsNamed) {
   EXPECT_NE(why("perdure://a:1/p?qorum=2").find("there are: quorum"), std::string::npos);
   EXPECT_NE(why("perdure://a:1/p?quorum=two").find("quorum: 'two'"), std::string::npos);
   EXPECT_NE(why("perdure://a:1/p?quorum=-1").find("quorum: '-1'"), std::string::npos);
-  EXPECT_NE(why("perdure://a:1/p?shape=round").find("planned, singleton, compound"),
+  EXPECT_NE(why("perdure://a:1/p?shape=round").find("singleton, compound, or planned"),
             std::string::npos);
   EXPECT_NE(why("perdure://a:1/p?level=committed").find("received, visible, durable"),
             std::string::npos);

@@ -1,6 +1,7 @@
 // The designs, side by side: see ordering.h.
 #include "memsys/server/ordering.h"
 
+#include "core/named.h"
 #include "memsys/bank_bits.h"
 #include "memsys/broi_priority.h"
 
@@ -78,10 +79,7 @@ std::string_view to_string(Ordering ordering) {
 std::string ordering_names() { return fmt::format("{}", fmt::join(kOrderingNames, "|")); }
 
 Result<Ordering> parse_ordering(std::string_view word) {
-  const auto* const found = std::find(kOrderingNames.begin(), kOrderingNames.end(), word);
-  if (found != kOrderingNames.end()) return static_cast<Ordering>(found - kOrderingNames.begin());
-  return Error{ErrorCode::InvalidArgument, fmt::format("order '{}' is not known; use one of: {}",
-                                                       word, fmt::join(kOrderingNames, ", "))};
+  return find_named<Ordering>("order", word, kOrderingNames);
 }
 
 bool is_remote_ordering(Ordering ordering) {
