@@ -55,13 +55,25 @@ class LogWriter {
   ///           another writer has taken over; recovery decides. Unsupported (the level).
   ///           While the staging memory is full a record waits its turn, and nobody else is held up
   ///           by it.
-  /// Cost      an allocation, some locks; of many callers one does the work of all.
+  /// Cost      of a caller that is alone: some locks. Of many one does the work of all: an
+  ///           allocation, some locks; each gives up its processor until it is served, for
+  ///           LogOptions::spin at most, and sleeps then.
   Result<Ticket> commit(std::span<const std::byte> record, Level level = Level::Committed,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// The same for a record whose bytes lie in several places.
   Result<Ticket> commit(std::span<const std::span<const std::byte>> pieces,
                         Level level = Level::Committed,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// Writes a record into the room that it is given, and returns how many of its first bytes it is.
+  using Write = std::function<std::size_t(std::span<std::byte> room)>;
+  /// The same for a record of at most `bytes` bytes that `write` puts where it is sent from: no
+  /// copy is made of it. It is called at most once, when the record's turn has come, by a thread
+  /// that brings records on, maybe another one; it must not wait, throw, nor call this writer.
+  /// Errors: those of commit; InvalidArgument also: it says more than `bytes`, or has thrown.
+  Result<Ticket> commit_in_place(std::uint64_t bytes, const Write& write,
+                                 Level level = Level::Committed,
+                                 std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
   /// Called once, by a thread that brings records on, with what commit would return. It must not
   /// wait, nor throw, nor call this writer.

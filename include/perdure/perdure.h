@@ -103,7 +103,8 @@ typedef struct perdure_ticket {
   uint64_t writer;
 } perdure_ticket;
 
-/* `size` as in perdure_log_options: no more than that is written. */
+/* `size` as in perdure_log_options: no more than that is written. Texts end with a zero; one that
+ * is too long is cut off. */
 typedef struct perdure_log_status {
   size_t size;
   uint32_t epoch;
@@ -114,6 +115,10 @@ typedef struct perdure_log_status {
   size_t quorum;
   size_t replicas;
   size_t replicas_up;
+  uint64_t ring_bytes;
+  char shape[16];           /* as in perdure_log_options */
+  char accepted_loss[512];  /* what was given up when it was opened; "": nothing */
+  char configuration[1024]; /* for people: generation, quorum, and every replica's pool */
 } perdure_log_status;
 
 /* *log is set on success only. See Log::open. */
@@ -134,7 +139,10 @@ perdure_code perdure_log_append(perdure_log* log, const void* record, size_t byt
                                 perdure_ticket* ticket);
 perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, perdure_level level,
                               uint32_t timeout_ms);
-/* The same for a record whose bytes lie in several places. */
+/* *yes: perdure_log_append of a record of so many bytes would block just now. Who must not block
+ * polls meanwhile. */
+perdure_code perdure_log_append_would_block(perdure_log* log, uint64_t bytes, bool* yes);
+/* As perdure_log_append, for a record whose bytes lie in several places. */
 typedef struct perdure_bytes {
   const void* bytes;
   size_t length;
@@ -196,6 +204,7 @@ typedef struct perdure_replica_status {
   char large_method[65];
   char profile[128];     /* in words: what survives a power failure there */
   char down_reason[520]; /* why it is not up */
+  uint64_t posts;        /* times that the transport was handed work requests */
 } perdure_replica_status;
 
 /* *there says how many replicas there are; the first `count` of them are described. Each of
@@ -305,6 +314,21 @@ perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finishe
 /* What went wrong with finished[index] of this thread's last perdure_log_writer_take, in words; ""
  * if nothing. Good until its next one. */
 const char* perdure_finished_message(size_t index);
+/* Writes a record into the room that it is given, and returns how many of its first bytes it is. */
+typedef size_t (*perdure_record_writer)(void* room, size_t bytes, void* context);
+/* As perdure_log_writer_commit, of a record of at most `bytes` bytes that `write` puts where it is
+ * sent from. It is called at most once, by a thread that brings records on, maybe another one; it
+ * must not wait, nor call this writer. */
+perdure_code perdure_log_writer_commit_in_place(perdure_log_writer* writer, uint64_t bytes,
+                                                perdure_record_writer write, void* context,
+                                                perdure_level level, uint32_t timeout_ms,
+                                                perdure_ticket* ticket);
+/* Calls `use` with the writer's log while no record is brought on: to repair it, to change its
+ * replicas, to open a reader of it. It is good during the call, and perdure_log_close does nothing
+ * to it. */
+typedef void (*perdure_log_use)(perdure_log* log, void* context);
+perdure_code perdure_log_writer_with_log(perdure_log_writer* writer, perdure_log_use use,
+                                         void* context);
 perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn);
 perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_log_status* status);
 perdure_code perdure_log_writer_get_times(perdure_log_writer* writer, perdure_log_times* times);
@@ -418,7 +442,9 @@ typedef struct perdure_region_status {
   size_t replicas_up;
   size_t replicas_whole; /* that have everything that was ever reported */
   bool may_differ;
-  uint8_t reserved[7]; /* 0 */
+  uint8_t reserved[7];   /* 0 */
+  uint32_t epoch;        /* of this writer */
+  uint32_t reserved_too; /* 0 */
 } perdure_region_status;
 
 /* One replica of a region. `size` and texts as in perdure_repair_report. */
@@ -438,6 +464,7 @@ typedef struct perdure_region_replica_status {
   bool catching_up;      /* it came back, and does not have everything yet */
   bool mixed;            /* see RegionReplicaStatus */
   uint8_t reserved[6];   /* 0 */
+  uint64_t coalesced;    /* updates that went there together with others */
 } perdure_region_replica_status;
 
 /* How long calls took. `size` as in perdure_log_options. */
@@ -458,6 +485,9 @@ typedef struct perdure_region_ticket {
 
 /* *region is set on success only. See Region::open. */
 perdure_code perdure_region_open(const perdure_region_options* options, perdure_region** region);
+/* As perdure_log_open_string and perdure_log_open_file, with the options of region.h. */
+perdure_code perdure_region_open_string(const char* connection, perdure_region** region);
+perdure_code perdure_region_open_file(const char* path, perdure_region** region);
 /* Frees it in any case; NULL is allowed. PERDURE_OK: every replica that is up has everything and
  * says so. Else the replicas may differ. */
 perdure_code perdure_region_close(perdure_region* region, uint32_t timeout_ms);
@@ -598,6 +628,13 @@ typedef struct perdure_mirror_replica_status {
 
 /* *mirror is set on success only. See Mirror::open. */
 perdure_code perdure_mirror_open(const perdure_mirror_options* options, perdure_mirror** mirror);
+/* As perdure_log_open_string and perdure_log_open_file, with the options of mirror.h. `memory` says
+ * what is mirrored: of its fields only those that are about the memory may be set. */
+perdure_code perdure_mirror_open_string(const char* connection,
+                                        const perdure_mirror_options* memory,
+                                        perdure_mirror** mirror);
+perdure_code perdure_mirror_open_file(const char* path, const perdure_mirror_options* memory,
+                                      perdure_mirror** mirror);
 /* Frees it in any case; NULL is allowed. PERDURE_OK: every replica in sync has everything and says
  * so. */
 perdure_code perdure_mirror_close(perdure_mirror* mirror, uint32_t timeout_ms);

@@ -209,7 +209,8 @@ struct RpcServerStatus {
 };
 
 /// A server of calls. Its control plane is that of perdured: its clients are pools there.
-/// Threads: any. Processes: a child made by fork() must not use it.
+/// Threads: any. Processes: a child made by fork() is refused with InvalidArgument, and ends
+/// nothing of its parent's.
 class RpcServer {
  public:
   /// Recovers the pool, executes every call that it finds, then serves.
@@ -231,7 +232,7 @@ class RpcServer {
   ~RpcServer();
 
   /// Of the control plane, with the port that was chosen. Empty, and the status too, when it was
-  /// moved from.
+  /// moved from, or in a child of fork().
   const std::string& address() const;
   RpcServerStatus status() const;
 
@@ -252,6 +253,7 @@ class RpcServer {
     void operator()(State* state) const;
   };
   explicit RpcServer(std::unique_ptr<State, Delete> state);
+  bool usable() const;
   std::unique_ptr<State, Delete> state_;
 };
 
@@ -317,7 +319,8 @@ struct RpcTimes {
 
 /// A client. Threads: one caller at a time; progress is made in the calls, and it has no threads.
 /// Any of them may return Corrupt: the server's pool is an older copy of what it told this client.
-/// Processes: a child made by fork() must not use it.
+/// Processes: a child made by fork() is refused with InvalidArgument, and ends nothing of its
+/// parent's.
 class RpcClient {
  public:
   /// Errors: NoSpace (the server has no place for one more client), InvalidArgument (the name),

@@ -15,6 +15,7 @@ using perdure::ErrorCode;
 using perdure::Level;
 using perdure::capi::code_of;
 using perdure::capi::fail;
+using perdure::capi::give_ticket;
 using perdure::capi::guarded;
 using perdure::capi::is_record;
 using perdure::capi::known;
@@ -102,25 +103,23 @@ perdure_log_status perdure::capi::status_of(const LogStatus& now) {
   told.quorum = now.quorum;
   told.replicas = now.replicas.size();
   for (const ReplicaStatus& replica : now.replicas) told.replicas_up += replica.up ? 1 : 0;
+  told.ring_bytes = now.ring_bytes;
+  give_text(to_string(now.shape), told.shape);
+  give_text(now.accepted_loss, told.accepted_loss);
+  give_text(now.configuration, told.configuration);
   return told;
 }
 
 namespace {
 
 PERDURE_CAPI_ENDS_WITH(perdure_log_options, reserved_too);
-PERDURE_CAPI_ENDS_WITH(perdure_log_status, replicas_up);
+PERDURE_CAPI_ENDS_WITH(perdure_log_status, configuration);
 PERDURE_CAPI_ENDS_WITH(perdure_log_times, committed);
-
-perdure_code give_ticket(const perdure::Result<perdure::Ticket>& appended, perdure_ticket* ticket) {
-  if (!appended.ok()) return fail(appended.error());
-  *ticket = ticket_of(*appended);
-  return PERDURE_OK;
-}
 
 perdure_code open_log(perdure::LogOptions options, perdure_log** log) {
   auto result = perdure::Log::open(std::move(options));
   if (!result.ok()) return fail(result.error());
-  *log = new perdure_log{std::move(result).value()};
+  *log = new perdure_log(std::move(result).value());
   return PERDURE_OK;
 }
 
@@ -151,10 +150,13 @@ perdure_code perdure_log_open_file(const char* path, perdure_log** log) {
   });
 }
 
-void perdure_log_close(perdure_log* log) { delete log; }
+void perdure_log_close(perdure_log* log) {
+  if (log != nullptr && log->opened) delete log;
+}
 
 perdure_code perdure_log_close_within(perdure_log* log, uint32_t timeout_ms) {
   if (log == nullptr) return PERDURE_OK;
+  if (!log->opened) return fail("this log is its writer's, which closes it");
   return guarded([&] {
     const auto closed = log->log.close(milliseconds(timeout_ms));
     delete log;
@@ -179,6 +181,14 @@ perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, pe
   return guarded([&] {
     return code_of(
         log->log.wait(ticket_of(*ticket), static_cast<Level>(level), milliseconds(timeout_ms)));
+  });
+}
+
+perdure_code perdure_log_append_would_block(perdure_log* log, uint64_t bytes, bool* yes) {
+  if (log == nullptr || yes == nullptr) return fail("log and yes must not be NULL");
+  return guarded([&] {
+    *yes = log->log.append_would_block(bytes);
+    return PERDURE_OK;
   });
 }
 

@@ -24,6 +24,10 @@ constexpr perdure_code number_of(ErrorCode code) {
 perdure_code fail(const Error& error);
 /// With InvalidArgument.
 perdure_code fail(const char* what);
+/// What take_sized refuses.
+inline perdure_code fail_of_size() {
+  return fail("options: size is not set, or fields are that this library does not know");
+}
 
 inline perdure_code code_of(const Result<void>& result) {
   return result.ok() ? PERDURE_OK : fail(result.error());
@@ -109,6 +113,12 @@ inline Ticket ticket_of(const perdure_ticket& ticket) {
   return {{ticket.lsn}, {ticket.end}, ticket.index, ticket.writer};
 }
 
+inline perdure_code give_ticket(const Result<Ticket>& appended, perdure_ticket* ticket) {
+  if (!appended.ok()) return fail(appended.error());
+  *ticket = ticket_of(*appended);
+  return PERDURE_OK;
+}
+
 inline bool is_record(const void* record, std::size_t bytes) {
   return record != nullptr || bytes == 0;
 }
@@ -132,7 +142,7 @@ inline std::optional<std::vector<std::span<const std::byte>>> pieces_of(const pe
 template <typename Given, typename Options>
 perdure_code take_peers(const Given* options, Given& given, Options& opened) {
   if (!take_sized(options, given)) {
-    return fail("options: size is not set, or fields are that this library does not know");
+    return fail_of_size();
   }
   if (given.pool == nullptr || (given.peers == nullptr && given.peer_count != 0)) {
     return fail("the options need peers and the name of a pool");

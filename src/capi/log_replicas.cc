@@ -16,7 +16,7 @@ using perdure::capi::guarded;
 namespace {
 
 PERDURE_CAPI_ENDS_WITH(perdure_repair_report, error);
-PERDURE_CAPI_ENDS_WITH(perdure_replica_status, down_reason);
+PERDURE_CAPI_ENDS_WITH(perdure_replica_status, posts);
 
 perdure_repair_report report_of(const perdure::RepairReport& report) {
   perdure_repair_report told{};
@@ -35,6 +35,7 @@ perdure_replica_status replica_of_log(const perdure::ReplicaStatus& replica) {
   told.replans = replica.replans;
   told.requests = replica.requests;
   told.messages = replica.messages;
+  told.posts = replica.posts;
   told.up = replica.up;
   told.costs_measured = replica.costs_measured;
   give_text(replica.peer, told.peer);

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "capi/failure.h"
+#include "capi/handles.h"
 
 using perdure::Level;
 using perdure::capi::code_of;
 using perdure::capi::fail;
+using perdure::capi::give_ticket;
 using perdure::capi::guarded;
 using perdure::capi::known;
 using perdure::capi::pieces_of;
@@ -33,7 +35,7 @@ perdure_code open_writer(perdure::Result<perdure::LogOptions> options,
   if (how != nullptr) {
     perdure_log_writer_options given{};
     if (!perdure::capi::take_sized(how, given)) {
-      return fail("options: size is not set, or fields are that this library does not know");
+      return perdure::capi::fail_of_size();
     }
     opened.own_thread = given.own_thread;
     if (given.records_max != 0) opened.records_max = given.records_max;
@@ -122,11 +124,38 @@ perdure_code perdure_log_writer_commit_pieces(perdure_log_writer* writer,
   return guarded([&] {
     const auto taken = pieces_of(pieces, count);
     if (!taken) return fail("a record must not be NULL");
-    const auto result = writer->writer.commit(*taken, static_cast<Level>(level),
-                                              std::chrono::milliseconds(timeout_ms));
-    if (!result.ok()) return fail(result.error());
-    *ticket = ticket_of(*result);
-    return PERDURE_OK;
+    return give_ticket(writer->writer.commit(*taken, static_cast<Level>(level),
+                                             std::chrono::milliseconds(timeout_ms)),
+                       ticket);
+  });
+}
+
+perdure_code perdure_log_writer_commit_in_place(perdure_log_writer* writer, uint64_t bytes,
+                                                perdure_record_writer write, void* context,
+                                                perdure_level level, uint32_t timeout_ms,
+                                                perdure_ticket* ticket) {
+  if (writer == nullptr || write == nullptr || ticket == nullptr) {
+    return fail("writer, write and ticket must not be NULL");
+  }
+  if (!known(level)) return fail("unknown level");
+  return guarded([&] {
+    const auto write_it = [write, context](std::span<std::byte> room) {
+      return write(room.data(), room.size(), context);
+    };
+    return give_ticket(writer->writer.commit_in_place(bytes, write_it, static_cast<Level>(level),
+                                                      std::chrono::milliseconds(timeout_ms)),
+                       ticket);
+  });
+}
+
+perdure_code perdure_log_writer_with_log(perdure_log_writer* writer, perdure_log_use use,
+                                         void* context) {
+  if (writer == nullptr || use == nullptr) return fail("writer and use must not be NULL");
+  return guarded([&] {
+    return code_of(writer->writer.with_log([&](perdure::Log& log) {
+      perdure_log lent(&log);
+      use(&lent, context);
+    }));
   });
 }
 

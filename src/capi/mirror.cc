@@ -2,7 +2,7 @@
 #include <perdure/mirror.h>
 #include <perdure/perdure.h>
 
-#include <optional>
+#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -41,14 +41,6 @@ perdure_code ticket_begun(const Result<MirrorTicket>& result, std::uint64_t* tic
   return PERDURE_OK;
 }
 
-std::optional<MirrorStart> mirror_start_of(const char* word) {
-  if (word == nullptr) return MirrorStart::Local;
-  for (const auto start : {MirrorStart::New, MirrorStart::Local, MirrorStart::Replicas}) {
-    if (word == to_string(start)) return start;
-  }
-  return std::nullopt;
-}
-
 Result<MirrorMemory> mirror_memory_of(const perdure_mirror_options& given) {
   const auto wrong = [](const char* what) {
     return perdure::Error{perdure::ErrorCode::InvalidArgument, what};
@@ -79,9 +71,9 @@ perdure_code mirror_options_of(const perdure_mirror_options* options, perdure_mi
                                perdure::MirrorOptions& opened) {
   const perdure_code code = take_peers(options, given, opened);
   if (code != PERDURE_OK) return code;
-  const auto start = mirror_start_of(given.start);
-  if (!start) return fail("start: it takes new, local or replicas");
-  opened.start = *start;
+  if (given.start != nullptr) {
+    if (auto set = set_option(opened, "start", given.start); !set) return fail(set.error());
+  }
   opened.without_missing = given.without_missing;
   opened.only_copies = given.only_copies;
   if (given.staging_bytes != 0) opened.staging_bytes = given.staging_bytes;
@@ -91,6 +83,37 @@ perdure_code mirror_options_of(const perdure_mirror_options* options, perdure_mi
   if (given.spin_us != 0) opened.spin = std::chrono::microseconds(given.spin_us);
   if (given.never_spin) opened.spin = std::chrono::microseconds(0);
   return PERDURE_OK;
+}
+
+perdure_code open_mirror(const perdure_mirror_options& given, perdure::MirrorOptions options,
+                         perdure_mirror** mirror) {
+  auto memory = mirror_memory_of(given);
+  if (!memory.ok()) return fail(memory.error());
+  auto result = Mirror::open(std::move(memory).value(), std::move(options));
+  if (!result.ok()) return fail(result.error());
+  *mirror = new perdure_mirror{std::move(result).value()};
+  return PERDURE_OK;
+}
+
+/// `memory` as the caller has set it; the options are in words.
+perdure_code open_mirror_of(const perdure_mirror_options& memory,
+                            perdure::Result<perdure::MirrorOptions> options,
+                            perdure_mirror** mirror) {
+  if (!options.ok()) return fail(options.error());
+  perdure_mirror_options given{};
+  if (!perdure::capi::take_sized(&memory, given)) return perdure::capi::fail_of_size();
+  perdure_mirror_options only{};
+  only.size = given.size;
+  only.file = given.file;
+  only.create_bytes = given.create_bytes;
+  only.memory = given.memory;
+  only.memory_bytes = given.memory_bytes;
+  only.memory_domain = given.memory_domain;
+  only.memory_file = given.memory_file;
+  if (std::memcmp(&only, &given, sizeof only) != 0) {
+    return fail("memory: only what is about the memory may be set, the rest is in words");
+  }
+  return open_mirror(only, std::move(options).value(), mirror);
 }
 
 /// Epochs as C gives them: ranges in a row, each with the number of its epoch.
@@ -148,12 +171,28 @@ perdure_code perdure_mirror_open(const perdure_mirror_options* options, perdure_
     perdure::MirrorOptions opened;
     const perdure_code code = mirror_options_of(options, given, opened);
     if (code != PERDURE_OK) return code;
-    auto memory = mirror_memory_of(given);
-    if (!memory.ok()) return fail(memory.error());
-    auto result = Mirror::open(std::move(memory).value(), std::move(opened));
-    if (!result.ok()) return fail(result.error());
-    *mirror = new perdure_mirror{std::move(result).value()};
-    return PERDURE_OK;
+    return open_mirror(given, std::move(opened), mirror);
+  });
+}
+
+perdure_code perdure_mirror_open_string(const char* connection,
+                                        const perdure_mirror_options* memory,
+                                        perdure_mirror** mirror) {
+  return guarded([&]() -> perdure_code {
+    if (connection == nullptr || memory == nullptr || mirror == nullptr) {
+      return fail("connection, memory and mirror must not be NULL");
+    }
+    return open_mirror_of(*memory, perdure::parse_mirror_options(connection), mirror);
+  });
+}
+
+perdure_code perdure_mirror_open_file(const char* path, const perdure_mirror_options* memory,
+                                      perdure_mirror** mirror) {
+  return guarded([&]() -> perdure_code {
+    if (path == nullptr || memory == nullptr || mirror == nullptr) {
+      return fail("path, memory and mirror must not be NULL");
+    }
+    return open_mirror_of(*memory, perdure::read_mirror_options(path), mirror);
   });
 }
 

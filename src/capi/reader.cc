@@ -27,7 +27,7 @@ perdure_code reader_options_of(const perdure_reader_options* options,
                                perdure::LogReaderOptions& opened) {
   perdure_reader_options given{};
   if (!take_sized(options, given)) {
-    return fail("options: size is not set, or fields are that this library does not know");
+    return perdure::capi::fail_of_size();
   }
   if (given.peers == nullptr && given.peer_count != 0) return fail("peers is NULL");
   for (std::size_t index = 0; index < given.peer_count; ++index) {

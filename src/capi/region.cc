@@ -26,8 +26,8 @@ struct perdure_region {
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_region_options, reserved_last);
-PERDURE_CAPI_ENDS_WITH(perdure_region_status, reserved);
-PERDURE_CAPI_ENDS_WITH(perdure_region_replica_status, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_region_status, reserved_too);
+PERDURE_CAPI_ENDS_WITH(perdure_region_replica_status, coalesced);
 PERDURE_CAPI_ENDS_WITH(perdure_region_times, atomics);
 
 namespace {
@@ -53,7 +53,16 @@ perdure_region_replica_status replica_of(const perdure::RegionReplicaStatus& rep
   told.missed_bytes = replica.missed_bytes;
   told.catching_up = replica.catching_up;
   told.mixed = replica.mixed;
+  told.coalesced = replica.coalesced;
   return told;
+}
+
+perdure_code open_region(perdure::Result<perdure::RegionOptions> options, perdure_region** region) {
+  if (!options.ok()) return fail(options.error());
+  auto result = Region::open(std::move(options).value());
+  if (!result.ok()) return fail(result.error());
+  *region = new perdure_region{std::move(result).value()};
+  return PERDURE_OK;
 }
 
 }  // namespace
@@ -72,10 +81,23 @@ perdure_code perdure_region_open(const perdure_region_options* options, perdure_
     if (given.spin_us != 0) opened.spin = std::chrono::microseconds(given.spin_us);
     opened.reconnect = std::chrono::milliseconds(given.reconnect_ms);
     if (given.never_spin) opened.spin = std::chrono::microseconds(0);
-    auto result = Region::open(std::move(opened));
-    if (!result.ok()) return fail(result.error());
-    *region = new perdure_region{std::move(result).value()};
-    return PERDURE_OK;
+    return open_region(std::move(opened), region);
+  });
+}
+
+perdure_code perdure_region_open_string(const char* connection, perdure_region** region) {
+  return guarded([&]() -> perdure_code {
+    if (connection == nullptr || region == nullptr) {
+      return fail("connection and region must not be NULL");
+    }
+    return open_region(perdure::parse_region_options(connection), region);
+  });
+}
+
+perdure_code perdure_region_open_file(const char* path, perdure_region** region) {
+  return guarded([&]() -> perdure_code {
+    if (path == nullptr || region == nullptr) return fail("path and region must not be NULL");
+    return open_region(perdure::read_region_options(path), region);
   });
 }
 
@@ -232,6 +254,7 @@ perdure_code perdure_region_get_status(const perdure_region* region,
       told.replicas_whole += replica.whole ? 1 : 0;
     }
     told.may_differ = now.may_differ;
+    told.epoch = now.epoch.value;
     return give_sized(told, status);
   });
 }

@@ -36,7 +36,7 @@ perdure_code client_options_of(const perdure_rpc_client_options* options,
   perdure_rpc_client_options given{};
   if (options == nullptr) return fail("options must not be NULL");
   if (!take_sized(options, given)) {
-    return fail("options: size is not set, or fields are that this library does not know");
+    return perdure::capi::fail_of_size();
   }
   if (given.server == nullptr || given.name == nullptr) {
     return fail("the options need a server, and the name of this client");

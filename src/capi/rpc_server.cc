@@ -110,7 +110,7 @@ perdure_code server_options_of(const perdure_rpc_server_options* options,
   perdure_rpc_server_options given{};
   if (options == nullptr) return fail("options must not be NULL");
   if (!take_sized(options, given)) {
-    return fail("options: size is not set, or fields are that this library does not know");
+    return perdure::capi::fail_of_size();
   }
   if (given.pool == nullptr || (given.operations == nullptr && given.operation_count != 0)) {
     return fail("the options need the file of a pool, and operations");

@@ -1,6 +1,7 @@
 // Commit groups. Callers put records into a queue. One at a time leads: takes what is there,
 // appends it, and says of each open record what became of it. That is the writer's own thread, or
-// one of the callers that wait; when its own record is finished, another one goes on.
+// one of the callers that wait; when its own record is finished, another one goes on. A caller that
+// is alone appends its record itself, past the queue, until it has company or has to sleep.
 #include <perdure/log_writer.h>
 
 #include <fmt/format.h>
@@ -23,6 +24,7 @@
 #include "core/forks.h"
 #include "core/log_message.h"
 #include "core/mutex.h"
+#include "core/try.h"
 
 namespace perdure {
 namespace log {
@@ -43,14 +45,37 @@ constexpr std::uint32_t kRoundsPerClock = 64;
 /// What destruction waits for records that are not finished.
 constexpr std::chrono::milliseconds kEndWriterWithin{1000};
 
+/// What is to be appended: a record in one piece, in several, or one that is still to be written.
+struct Content {
+  std::span<const std::byte> record = {};
+  std::span<const std::span<const std::byte>> pieces = {};
+  const LogWriter::Write* write = nullptr;
+  std::uint64_t room = 0;  // for `write`
+
+  std::uint64_t bytes() const {
+    std::uint64_t count = record.size() + room;
+    for (const auto& piece : pieces) count += piece.size();
+    return count;
+  }
+  Result<Ticket> append_to(Log& log) const {
+    if (write == nullptr) return pieces.empty() ? log.append(record) : log.append_pieces(pieces);
+    PERDURE_TRY(claimed, log.claim(room));
+    std::size_t written = 0;
+    try {
+      written = (*write)(claimed);
+    } catch (...) {
+      return Error{ErrorCode::InvalidArgument, "what was to write the record has thrown"};
+    }
+    return log.append_claimed(written);
+  }
+};
+
 /// One record, from the call that brought it until it is finished. Shared: its caller may have gone
 /// when its time was over.
 struct Submitted {
   enum class State { Queued, Appending, Open, Finished };
 
-  // Not looked at any more once it is open; of a record in one piece `record`, else `pieces`.
-  std::span<const std::byte> record;
-  std::span<const std::span<const std::byte>> pieces;
+  Content content;              // not looked at any more once it is open
   std::vector<std::byte> copy;  // of a record whose caller does not wait
   Level level = Level::Committed;
   Nanoseconds deadline{0};
@@ -61,12 +86,7 @@ struct Submitted {
   bool left = false;  // its caller waits no more: nobody is there to be woken
   std::optional<Result<Ticket>> outcome;
   std::condition_variable changed;
-
-  std::uint64_t bytes() const {
-    std::uint64_t count = record.size();
-    for (const auto& piece : pieces) count += piece.size();
-    return count;
-  }
+  std::atomic<bool> finished{false};  // there is an outcome
 };
 
 using Submission = std::shared_ptr<Submitted>;
@@ -83,11 +103,19 @@ Nanoseconds deadline_after(std::chrono::milliseconds timeout) {
   return Clock::monotonic().now() + bounded(timeout);
 }
 
+Submission submission_at(Level level, std::chrono::milliseconds timeout) {
+  auto submission = std::make_shared<Submitted>();
+  submission->level = level;
+  submission->deadline = deadline_after(timeout);
+  return submission;
+}
+
 }  // namespace
 }  // namespace log
 
 using log::Submission;
 using log::Submitted;
+using RecordPieces = std::span<const std::span<const std::byte>>;
 
 class LogWriter::State {
  public:
@@ -116,15 +144,42 @@ class LogWriter::State {
     if (options_.own_thread) thread_ = std::thread([this] { run(); });
   }
 
-  Result<void> submit(const Submission& submission) {
-    const bool told = submission->level == level_ ||
-                      (submission->level == Level::Committed && level_ == Level::Durable);
-    if (!told) {
-      return Error{ErrorCode::Unsupported,
-                   fmt::format("a writer that was opened for '{}' does not know when a record is "
-                               "'{}'",
-                               to_string(level_), to_string(submission->level))};
+  /// Errors: Unsupported.
+  Result<void> check_level(Level level) const {
+    if (level == level_ || (level == Level::Committed && level_ == Level::Durable)) return {};
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("a writer that was opened for '{}' does not know when a record is '{}'",
+                    to_string(level_), to_string(level))};
+  }
+
+  /// Of a caller who finds nobody else here: appends the record past the queue and brings it on by
+  /// itself. What commit returns; or a submission that is open, to be waited for; or neither: it is
+  /// to be submitted.
+  struct Alone {
+    std::optional<Result<Ticket>> outcome;
+    Submission open;
+  };
+  Alone commit_alone(const log::Content& content, Level level, std::chrono::milliseconds timeout) {
+    const MutexLock lock(mutex_);
+    const bool alone = !options_.own_thread && may_lead() && !closing_ && unfinished_ == 0;
+    // Now and then there is more to be done: see step().
+    if (!alone || ++rounds_ % log::kRoundsPerClock == 0) return {};
+    if (timeout <= std::chrono::milliseconds(0) || !check_level(level).ok()) return {};
+    const Leading leading(*this);
+    ++unfinished_;
+    Alone result = append_alone(content, level);
+    if (result.open == nullptr) {
+      --unfinished_;
+    } else {
+      result.open->deadline = log::deadline_after(timeout);
+      open_at(level).push_back(result.open);
     }
+    return result;
+  }
+
+  Result<void> submit(const Submission& submission) {
+    PERDURE_TRY_VOID(check_level(submission->level));
     const MutexLock lock(mutex_);
     if (closing_) return Error{ErrorCode::InvalidArgument, "this writer is closed: open it again"};
     if (unfinished_ == options_.records_max) {
@@ -137,6 +192,18 @@ class LogWriter::State {
     return {};
   }
 
+  /// The caller waits, so what the record is made of stays.
+  Result<Ticket> commit(const log::Content& content, Level level,
+                        std::chrono::milliseconds timeout) {
+    auto alone = commit_alone(content, level, timeout);
+    if (alone.outcome) return *std::move(alone.outcome);
+    if (alone.open) return await(alone.open);
+    const Submission submission = log::submission_at(level, timeout);
+    submission->content = content;
+    if (auto submitted = submit(submission); !submitted) return submitted.error();
+    return await(submission);
+  }
+
   /// Returns when the record is finished, or its time is over; leads meanwhile if nobody else does.
   Result<Ticket> await(const Submission& own) {
     MutexLock lock(mutex_);
@@ -144,6 +211,7 @@ class LogWriter::State {
     const auto too_late_to_begin = [&] {
       return own->state == Submitted::State::Queued && own->deadline <= Clock::monotonic().now();
     };
+    bool awake = spin_ > Nanoseconds{0};  // at first
     while (!own->outcome) {
       if (!options_.own_thread && may_lead() && !too_late_to_begin()) {
         lead([&] { return own->outcome || too_late_to_begin(); }, /*may_sleep=*/true,
@@ -152,7 +220,11 @@ class LogWriter::State {
       }
       const Nanoseconds left = own->deadline - Clock::monotonic().now();
       if (left > Nanoseconds{0}) {
-        lock.wait_for(own->changed, left);
+        if (std::exchange(awake, false)) {
+          await_awake(*own);
+        } else {
+          lock.wait_for(own->changed, left);
+        }
         continue;
       }
       // Whoever leads is at something long. What is being appended is waited for all the same.
@@ -260,8 +332,8 @@ class LogWriter::State {
     while (!ends() && wanted_ == 0) {
       const MutexUnlock unlocked(mutex_);
       step(may_sleep, deadline);
-      // Callers outnumber cores, and what they wait for may be a process of this machine.
-      if (!progress_ && may_sleep) std::this_thread::yield();
+      // Callers may outnumber cores.
+      if (!progress_ && may_sleep && unfinished_ > 1) std::this_thread::yield();
     }
   }
   /// When nobody leads: somebody who waits goes on.
@@ -287,6 +359,33 @@ class LogWriter::State {
     if (may_lead()) wake_next();
   }
 
+  /// See commit_alone. Gives up being alone when somebody else is here, or something is not as it
+  /// mostly is.
+  Alone append_alone(const log::Content& content, Level level) PERDURE_REQUIRES(mutex_) {
+    const MutexUnlock unlocked(mutex_);
+    if (log_.append_would_block(content.bytes())) return {};
+    const auto ticket = content.append_to(log_);
+    if (!ticket.ok()) return {ticket.error(), nullptr};
+    bool goes_well = true;
+    for (std::uint32_t round = 0; goes_well && round < log::kRoundsPerClock; ++round) {
+      if (log_.reached(*ticket, level)) return {ticket, nullptr};
+      goes_well = log_.poll().ok() && unfinished_ == 1;
+    }
+    auto open = std::make_shared<Submitted>();
+    open->level = level;
+    open->ticket = *ticket;
+    open->state = Submitted::State::Open;
+    return {std::nullopt, std::move(open)};
+  }
+
+  /// While somebody leads, others get the processor: that costs less than to sleep and be woken,
+  /// where it is not for long.
+  void await_awake(const Submitted& own) PERDURE_REQUIRES(mutex_) {
+    const MutexUnlock unlocked(mutex_);
+    const Nanoseconds until = std::min(own.deadline, Clock::monotonic().now() + spin_);
+    while (led_ && !own.finished && Clock::monotonic().now() < until) std::this_thread::yield();
+  }
+
   // What follows is for who leads, and not under mutex_.
 
   bool nothing_open() const { return open_[0].empty() && open_[1].empty(); }
@@ -305,6 +404,7 @@ class LogWriter::State {
     --unfinished_;
     submitted.state = Submitted::State::Finished;
     submitted.outcome = std::move(outcome);
+    submitted.finished = true;
     submitted.changed.notify_one();
   }
 
@@ -319,7 +419,7 @@ class LogWriter::State {
         const MutexLock lock(mutex_);
         if (queue_.empty()) return;
         submission = queue_.front();
-        held_up_ = log_.append_would_block(submission->bytes());
+        held_up_ = log_.append_would_block(submission->content.bytes());
         if (held_up_) return;
         queue_.pop_front();
         submission->state = Submitted::State::Appending;
@@ -329,8 +429,7 @@ class LogWriter::State {
         finish(submission, Error{ErrorCode::TimedOut, "it never came to be appended"});
         continue;
       }
-      auto ticket = submission->pieces.empty() ? log_.append(submission->record)
-                                               : log_.append_pieces(submission->pieces);
+      auto ticket = submission->content.append_to(log_);
       if (!ticket.ok()) {
         finish(submission, ticket.error());
         // It has waited: others may have no more time, or want the log.
@@ -505,8 +604,8 @@ class LogWriter::State {
   Mutex mutex_;
   std::condition_variable queued_;  // for the own thread
   std::condition_variable free_;    // for who wants the log, and for closing
-  bool led_ = false;
-  std::size_t wanted_ = 0;  // by so many who do not append
+  std::atomic<bool> led_{false};    // changes under mutex_
+  std::size_t wanted_ = 0;          // by so many who do not append
   bool closing_ = false;
   std::deque<Submission> queue_;
   std::atomic<std::size_t> unfinished_{0};  // changes under mutex_
@@ -559,19 +658,6 @@ LogWriter::LogWriter(LogWriter&&) noexcept = default;
 LogWriter& LogWriter::operator=(LogWriter&&) noexcept = default;
 LogWriter::~LogWriter() = default;
 
-namespace {
-
-using RecordPieces = std::span<const std::span<const std::byte>>;
-
-Submission submission_at(Level level, std::chrono::milliseconds timeout) {
-  auto submission = std::make_shared<Submitted>();
-  submission->level = level;
-  submission->deadline = log::deadline_after(timeout);
-  return submission;
-}
-
-}  // namespace
-
 Result<void> LogWriter::usable() const {
   if (state_ == nullptr) return Error{ErrorCode::InvalidArgument, "this writer was moved from"};
   if (state_->is_here()) return {};
@@ -582,17 +668,21 @@ Result<void> LogWriter::usable() const {
 
 Result<Ticket> LogWriter::commit(std::span<const std::byte> record, Level level,
                                  std::chrono::milliseconds timeout) {
-  return commit(RecordPieces(&record, 1), level, timeout);
+  PERDURE_TRY_VOID(usable());
+  return state_->commit({.record = record}, level, timeout);
 }
 
 Result<Ticket> LogWriter::commit(RecordPieces pieces, Level level,
                                  std::chrono::milliseconds timeout) {
-  if (auto here = usable(); !here) return here.error();
-  const Submission submission = submission_at(level, timeout);
-  if (pieces.size() == 1) submission->record = pieces.front();
-  if (pieces.size() > 1) submission->pieces = pieces;  // the caller waits: they stay
-  if (auto submitted = state_->submit(submission); !submitted) return submitted.error();
-  return state_->await(submission);
+  PERDURE_TRY_VOID(usable());
+  return state_->commit({.pieces = pieces}, level, timeout);
+}
+
+Result<Ticket> LogWriter::commit_in_place(std::uint64_t bytes, const Write& write, Level level,
+                                          std::chrono::milliseconds timeout) {
+  if (!write) return Error{ErrorCode::InvalidArgument, "nothing is there to write the record"};
+  PERDURE_TRY_VOID(usable());
+  return state_->commit({.write = &write, .room = bytes}, level, timeout);
 }
 
 Result<void> LogWriter::submit(std::span<const std::byte> record, Done done, Level level,
@@ -603,14 +693,14 @@ Result<void> LogWriter::submit(std::span<const std::byte> record, Done done, Lev
 Result<void> LogWriter::submit(RecordPieces pieces, Done done, Level level,
                                std::chrono::milliseconds timeout) {
   if (auto here = usable(); !here) return here;
-  const Submission submission = submission_at(level, timeout);
+  const Submission submission = log::submission_at(level, timeout);
   std::size_t bytes = 0;
   for (const std::span<const std::byte> piece : pieces) bytes += piece.size();
   submission->copy.reserve(bytes);
   for (const std::span<const std::byte> piece : pieces) {
     submission->copy.insert(submission->copy.end(), piece.begin(), piece.end());
   }
-  submission->record = submission->copy;
+  submission->content.record = submission->copy;
   submission->done = done ? std::move(done) : [](const Result<Ticket>&) {};
   return state_->submit(submission);
 }

@@ -127,7 +127,8 @@ Result<void> require_operators(const RpcServerOptions& options) {
 }
 
 Error server_not_usable() {
-  return {ErrorCode::InvalidArgument, "this server was moved from: open one"};
+  return {ErrorCode::InvalidArgument,
+          "this server was moved from, or belongs to the parent process: open one"};
 }
 
 }  // namespace
@@ -192,21 +193,23 @@ Result<RpcServerStatus> RpcServer::replay(RpcServerOptions options) {
   return host->executor().status();
 }
 
+bool RpcServer::usable() const { return state_ != nullptr && state_->process == forks_so_far(); }
+
 Result<void> RpcServer::retry(const std::string& client, std::uint64_t sequence) {
-  return state_ == nullptr ? server_not_usable() : state_->host->retry(client, sequence);
+  return usable() ? state_->host->retry(client, sequence) : server_not_usable();
 }
 
 Result<void> RpcServer::drop(const std::string& client, std::uint64_t sequence) {
-  return state_ == nullptr ? server_not_usable() : state_->host->drop(client, sequence);
+  return usable() ? state_->host->drop(client, sequence) : server_not_usable();
 }
 
 const std::string& RpcServer::address() const {
   static const std::string nowhere;
-  return state_ == nullptr ? nowhere : state_->http->address();
+  return usable() ? state_->http->address() : nowhere;
 }
 
 RpcServerStatus RpcServer::status() const {
-  return state_ == nullptr ? RpcServerStatus{} : state_->host->executor().status();
+  return usable() ? state_->host->executor().status() : RpcServerStatus{};
 }
 
 }  // namespace perdure

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <perdure/rpc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -439,6 +441,26 @@ TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
   EXPECT_EQ(total(tcp), 120u);
   EXPECT_EQ(shm.status().applied, 60u);
   EXPECT_EQ(server_->status().clients.size(), 2u);
+}
+
+TEST_F(RpcServerTest, AChildOfForkIsRefusedAndEndsNothing) {
+  start();
+  RpcClient client = open("one", Transport::Tcp);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = server_->retry("one", 1).code() == ErrorCode::InvalidArgument &&
+                         server_->drop("one", 1).code() == ErrorCode::InvalidArgument &&
+                         server_->address().empty() && server_->status().clients.empty() &&
+                         client.call(kAdd, {}).code() == ErrorCode::InvalidArgument;
+    { const RpcServer gone = std::move(*server_); }
+    ::_exit(refused ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(total(client), 0u);
+  EXPECT_EQ(server_->status().clients.size(), 1u);
 }
 
 TEST_F(RpcServerTest, CountsWhatItDoes) {

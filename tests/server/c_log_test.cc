@@ -211,6 +211,89 @@ TEST_F(CLog, AWriterIsOpenedFromAStringAndSaysWhatBecameOfRecords) {
   EXPECT_EQ(perdure_log_writer_open_file("/nowhere/log.toml", nullptr, &writer), PERDURE_NOT_FOUND);
 }
 
+struct Lent {
+  std::vector<const char*> peers;
+  perdure_code repaired = PERDURE_SYSTEM_ERROR;
+  perdure_code removed = PERDURE_SYSTEM_ERROR;
+  perdure_code closed = PERDURE_OK;
+  perdure_reader* reader = nullptr;
+  perdure_log_status status{};
+};
+
+void use_lent(perdure_log* log, void* context) {
+  auto& lent = *static_cast<Lent*>(context);
+  std::size_t there = 9;
+  lent.repaired = perdure_log_repair_within(log, kMinuteMs, nullptr, 0, &there);
+  lent.removed = perdure_log_remove_replica(log, lent.peers[2], 2);
+  perdure_log_reader(log, nullptr, &lent.reader);
+  lent.status.size = sizeof lent.status;
+  perdure_log_get_status(log, &lent.status);
+  lent.closed = perdure_log_close_within(log, 1);
+  perdure_log_close(log);
+}
+
+TEST_F(CLog, AWriterLendsItsLogAndWritesRecordsInPlace) {
+  perdure_log_writer* writer = nullptr;
+  ASSERT_EQ(perdure_log_writer_open(&options_, false, &writer), PERDURE_OK) << perdure_last_error();
+  const auto write = [](void* room, std::size_t bytes, void* context) -> std::size_t {
+    std::memcpy(room, context, 4);
+    return bytes == 10 ? 4 : 0;
+  };
+  char text[] = "four";
+  perdure_ticket ticket{};
+  ASSERT_EQ(perdure_log_writer_commit_in_place(writer, 10, write, text, PERDURE_COMMITTED,
+                                               kMinuteMs, &ticket),
+            PERDURE_OK)
+      << perdure_last_error();
+  EXPECT_EQ(perdure_log_writer_commit_in_place(writer, 10, nullptr, text, PERDURE_COMMITTED,
+                                               kMinuteMs, &ticket),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_with_log(writer, nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  Lent lent;
+  lent.peers = at_;
+  ASSERT_EQ(perdure_log_writer_with_log(writer, use_lent, &lent), PERDURE_OK);
+  EXPECT_EQ(lent.repaired, PERDURE_OK);
+  EXPECT_EQ(lent.removed, PERDURE_OK);
+  EXPECT_EQ(lent.closed, PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(lent.status.replicas, 2u);
+  EXPECT_NE(std::strstr(lent.status.configuration, at_[1]), nullptr) << lent.status.configuration;
+  EXPECT_STREQ(lent.status.accepted_loss, "");
+  EXPECT_STRNE(lent.status.shape, "");
+  EXPECT_GT(lent.status.ring_bytes, 4096u);
+  ASSERT_EQ(perdure_log_writer_commit(writer, "more", 4, PERDURE_COMMITTED, kMinuteMs, &ticket),
+            PERDURE_OK)
+      << perdure_last_error();
+  ASSERT_EQ(perdure_log_writer_close(writer, kMinuteMs), PERDURE_OK) << perdure_last_error();
+  ASSERT_NE(lent.reader, nullptr);
+  std::string found;
+  for (int count = 0; count < 2; ++count) {
+    perdure_record record{};
+    bool there = false;
+    ASSERT_EQ(perdure_reader_next(lent.reader, &record, &there), PERDURE_OK);
+    ASSERT_TRUE(there);
+    found.append(static_cast<const char*>(record.bytes), record.length);
+  }
+  EXPECT_EQ(found, "fourmore");
+  perdure_reader_close(lent.reader);
+}
+
+TEST_F(CLog, WhoMustNotBlockAsksBefore) {
+  open();
+  bool yes = true;
+  ASSERT_EQ(perdure_log_append_would_block(log_, 100, &yes), PERDURE_OK) << perdure_last_error();
+  EXPECT_FALSE(yes);
+  EXPECT_EQ(perdure_log_append_would_block(log_, 100, nullptr), PERDURE_INVALID_ARGUMENT);
+  perdure_ticket ticket{};
+  ASSERT_EQ(perdure_log_append(log_, "data", 4, &ticket), PERDURE_OK);
+  ASSERT_EQ(perdure_log_wait(log_, &ticket, PERDURE_COMMITTED, kMinuteMs), PERDURE_OK);
+  perdure_replica_status replica{};
+  replica.size = sizeof replica;
+  std::size_t there = 0;
+  ASSERT_EQ(perdure_log_get_replicas(log_, &replica, 1, &there), PERDURE_OK);
+  EXPECT_GT(replica.posts, 0u);
+  EXPECT_LE(replica.posts, replica.requests);
+}
+
 TEST_F(CLog, WhatIsAskedOfAnRnicIsLookedAt) {
   options_.rnic_ack_timeout = 5;
   EXPECT_EQ(perdure_log_open(&options_, &log_), PERDURE_INVALID_ARGUMENT);

@@ -737,6 +737,47 @@ TEST_P(LogWriterTest, RecordsOfPiecesAreReadBack) {
   for (const auto& [index, payload] : found) EXPECT_EQ(payload, (Payload{7, std::uint32_t(index)}));
 }
 
+// Alone and in company, each record is written once, in the room that it is sent from.
+TEST_P(LogWriterTest, RecordsAreWrittenInPlace) {
+  constexpr std::uint32_t kEach = 40;
+  LogWriter writer = open();
+  std::atomic<std::uint32_t> written = 0;
+  const auto commit = [&](std::uint32_t thread, std::uint32_t count) {
+    for (std::uint32_t number = 0; number < count; ++number) {
+      const auto record = record_of({thread, number});
+      const auto ticket = writer.commit_in_place(
+          record.size() + 100,
+          [&](std::span<std::byte> room) {
+            EXPECT_EQ(room.size(), record.size() + 100);
+            std::copy(record.begin(), record.end(), room.begin());
+            ++written;
+            return record.size();
+          },
+          Level::Committed, kLong);
+      EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+    }
+  };
+  commit(kThreads, kEach);
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back(commit, thread, kEach);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(written, (kThreads + 1) * kEach);
+  const auto too_much = [](std::span<std::byte> room) { return room.size() + 1; };
+  EXPECT_EQ(writer.commit_in_place(8, too_much).code(), ErrorCode::InvalidArgument);
+  const auto throws = [](std::span<std::byte>) -> std::size_t { throw std::runtime_error("no"); };
+  EXPECT_EQ(writer.commit_in_place(8, throws).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(writer.commit_in_place(8, {}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(writer.commit_in_place(0, [](auto) { return std::size_t{0}; }).code(),
+            ErrorCode::InvalidArgument);
+  EXPECT_TRUE(writer.close(kLong).ok());
+  std::map<std::uint32_t, std::uint32_t> next;
+  for (const auto& [index, payload] : read(1)) EXPECT_EQ(payload.number, next[payload.thread]++);
+  EXPECT_EQ(next.size(), kThreads + 1);
+  for (const auto& [thread, count] : next) EXPECT_EQ(count, kEach) << thread;
+}
+
 INSTANTIATE_TEST_SUITE_P(Here, LogWriterTest, writer_setups(), name_of_setup);
 
 }  // namespace

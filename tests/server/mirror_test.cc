@@ -473,5 +473,30 @@ TEST_F(MirrorPeers, FromCMemoryOfAFileIsCopiedTo) {
   EXPECT_TRUE(std::filesystem::exists(elsewhere + ".mirror"));
 }
 
+TEST_F(MirrorPeers, OptionsAreWordsInCToo) {
+  const std::string connection = "perdure://" + peers_[0].address() + "," + peers_[1].address() +
+                                 "/tree?transport=tcp&measure_costs=0&start=new";
+  perdure_mirror_options memory{};
+  memory.size = sizeof memory;
+  memory.file = local_.c_str();
+  memory.create_bytes = kBytes;
+  perdure_mirror* mirror = nullptr;
+  ASSERT_EQ(perdure_mirror_open_string(connection.c_str(), &memory, &mirror), PERDURE_OK)
+      << perdure_last_error();
+  EXPECT_EQ(perdure_mirror_persist(mirror, 0, 8, 60'000), PERDURE_OK) << perdure_last_error();
+  EXPECT_EQ(perdure_mirror_close(mirror, 60'000), PERDURE_OK) << perdure_last_error();
+  memory.create_bytes = 0;
+  memory.take_over = true;  // that is for the connection to say
+  EXPECT_EQ(perdure_mirror_open_string(connection.c_str(), &memory, &mirror),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(perdure_last_error(), "about the memory"), nullptr) << perdure_last_error();
+  memory.take_over = false;
+  memory.size = 0;
+  EXPECT_EQ(perdure_mirror_open_string(connection.c_str(), &memory, &mirror),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_open_file("/nowhere/mirror.toml", &memory, &mirror), PERDURE_NOT_FOUND);
+  EXPECT_EQ(perdure_mirror_open_file(nullptr, &memory, &mirror), PERDURE_INVALID_ARGUMENT);
+}
+
 }  // namespace
 }  // namespace perdure::server

@@ -436,6 +436,34 @@ TEST_P(RegionOpen, FromCTicketsAreOfOneRegionAndReplicasAreDescribed) {
   EXPECT_EQ(perdure_region_close(region, 60'000), PERDURE_OK) << perdure_last_error();
 }
 
+TEST_P(RegionOpen, FromCByWords) {
+  start(1);
+  const std::string transport(to_string(GetParam()));
+  const std::string connection =
+      "perdure://" + peers_[0]->address() + "/bytes?measure_costs=false&transport=" + transport;
+  perdure_region* region = nullptr;
+  ASSERT_EQ(perdure_region_open_string(connection.c_str(), &region), PERDURE_OK)
+      << perdure_last_error();
+  const perdure_range range{0, "data", 4, 0};
+  perdure_region_ticket ticket{};
+  ASSERT_EQ(perdure_region_write(region, &range, 1, &ticket), PERDURE_OK) << perdure_last_error();
+  ASSERT_EQ(perdure_region_wait(region, &ticket, PERDURE_COMMITTED, 60'000), PERDURE_OK);
+  perdure_region_status status{};
+  status.size = sizeof status;
+  ASSERT_EQ(perdure_region_get_status(region, &status), PERDURE_OK);
+  EXPECT_GT(status.epoch, 0u);
+  perdure_region_replica_status replica{};
+  replica.size = sizeof replica;
+  std::size_t there = 0;
+  ASSERT_EQ(perdure_region_get_replicas(region, &replica, 1, &there), PERDURE_OK);
+  EXPECT_EQ(replica.coalesced, 0u);
+  EXPECT_EQ(perdure_region_close(region, 60'000), PERDURE_OK) << perdure_last_error();
+  EXPECT_EQ(perdure_region_open_string("perdure://a:1/bytes?start=new", &region),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_region_open_string(nullptr, &region), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_region_open_file("/nowhere/region.toml", &region), PERDURE_NOT_FOUND);
+}
+
 TEST_P(RegionOpen, FromC) {
   start(1);
   const std::string address = peers_[0]->address();
