@@ -27,7 +27,7 @@ enum class ResultFormat { Text, Json, Csv };
 
 Result<ResultFormat> parse_result_format(std::string_view word) {
   return find_named<ResultFormat>("format", word,
-                    std::to_array<std::string_view>({"text", "json", "csv"}));
+                                  std::to_array<std::string_view>({"text", "json", "csv"}));
 }
 
 struct RemotelogArguments {

@@ -29,8 +29,8 @@ namespace {
 enum class CheckFormat { Text, Json, Sequence, Svg };
 
 Result<CheckFormat> parse_check_format(std::string_view word) {
-  return find_named<CheckFormat>("format", word,
-                    std::to_array<std::string_view>({"text", "json", "sequence", "svg"}));
+  return find_named<CheckFormat>(
+      "format", word, std::to_array<std::string_view>({"text", "json", "sequence", "svg"}));
 }
 
 Result<check::Between> parse_between(std::string_view word) {

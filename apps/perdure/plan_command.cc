@@ -31,8 +31,8 @@ constexpr std::uint64_t kPlotBytesMax = 64u << 20;
 enum class PlanFormat { Text, Json, Sequence, Svg, Plot };
 
 Result<PlanFormat> parse_plan_format(std::string_view word) {
-  return find_named<PlanFormat>("format", word,
-                    std::to_array<std::string_view>({"text", "json", "sequence", "svg", "plot"}));
+  return find_named<PlanFormat>(
+      "format", word, std::to_array<std::string_view>({"text", "json", "sequence", "svg", "plot"}));
 }
 
 struct PlanOptions {

@@ -66,7 +66,7 @@ Result<memsys::Ordering> parse_remote_order(std::string_view word) {
 
 Result<NetworkFormat> parse_network_format(std::string_view word) {
   return find_named<NetworkFormat>("format", word,
-                    std::to_array<std::string_view>({"text", "json", "plot"}));
+                                   std::to_array<std::string_view>({"text", "json", "plot"}));
 }
 
 double us(sim::Time ps) { return static_cast<double>(ps) / 1e6; }

@@ -29,8 +29,8 @@ struct RemotelogCommandOptions {
 };
 
 Result<RemotelogFormat> parse_remotelog_format(std::string_view word) {
-  return find_named<RemotelogFormat>("format", word,
-                    std::to_array<std::string_view>({"text", "json", "csv", "plot"}));
+  return find_named<RemotelogFormat>(
+      "format", word, std::to_array<std::string_view>({"text", "json", "csv", "plot"}));
 }
 
 /// Whether section 4.2's stand-in is asked for.

@@ -13,6 +13,7 @@
 #include <barrier>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -329,6 +330,27 @@ TEST_P(LogWriterTest, WhoWaitsForRoomKeepsHisTime) {
     }
     EXPECT_EQ(next, taken) << "replica " << index;
   }
+}
+
+// The same of one who commits record by record, and is alone.
+TEST_P(LogWriterTest, WhoIsAloneAndWaitsForRoomKeepsHisTime) {
+  LogOptions options = peers_.options();
+  options.replica_timeout = kSilentLong;
+  options.record_bytes_max = 4096;  // so staging is small, and soon full
+  LogWriter writer = open(options);
+  peers_[1].medium().hang(true);
+  std::optional<ErrorCode> refused;
+  const Deadline patience = Deadline::after(kLong);
+  for (std::uint32_t number = 0; !refused && !patience.passed(); ++number) {
+    const auto ticket =
+        writer.commit(short_record({1, number}), Level::Committed, std::chrono::seconds(1));
+    if (!ticket.ok()) refused = ticket.code();
+  }
+  peers_[1].medium().hang(false);
+  EXPECT_EQ(refused, ErrorCode::TimedOut);
+  EXPECT_FALSE(patience.passed());
+  EXPECT_TRUE(writer.commit(short_record({1, 0}), Level::Committed, kLong).ok());
+  EXPECT_TRUE(writer.close(kLong).ok());
 }
 
 // Expect: who waits for room hears of the take-over, long before his time or the replica's is over.
