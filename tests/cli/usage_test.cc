@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "tests/cli/command_process.h"
 
@@ -161,33 +163,62 @@ TEST(Usage, PeersAndPoolMayStandInTheEnvironment) {
   EXPECT_EQ(empty.err, without.err);
 }
 
-// What is typed after --help is read, but nothing is done.
-TEST(Usage, EveryWordThatAHelpOffersIsTaken) {
-  const auto taken = [](const std::string& command, const std::string& option,
-                        const std::string& word) {
-    Words words;
-    std::istringstream parts(command);
-    for (std::string part; parts >> part;) words.push_back(part);
-    words.insert(words.end(), {option, word, "--help"});
-    return run(words);
-  };
-  EXPECT_EQ(taken("plan", "--shape", "1+0+1").status, 2) << "a wrong word is refused beside --help";
+/// The options of a command that offer words, and these.
+using Offers = std::vector<std::pair<std::string, Words>>;
+
+/// By command; what several commands share stands at the first.
+std::map<std::string, Offers> words_offered() {
+  std::map<std::string, Offers> offered;
   std::istringstream all(run({"--help-all"}).out);
   const std::regex heading("[a-z]+(?: [a-z]+)*");
   const std::regex option_line(" +(?:-., *)?(--[a-z-]+)[^ ]* +([^ |]+(?:\\|[^ |]+)+)(?: .*)?");
   std::string command;
   std::string before;
-  std::size_t words = 0;
-  std::set<std::string> tried;  // most commands share some options
+  std::set<std::string> seen;
   for (std::string line; std::getline(all, line); before = line) {
     if (before.empty() && std::regex_match(line, heading)) command = line;
     std::smatch match;
     if (!std::regex_match(line, match, option_line) || contains(match[2], "NAME")) continue;
-    if (!tried.insert(match[1].str() + " " + match[2].str()).second) continue;
+    if (!seen.insert(match[1].str() + " " + match[2].str()).second) continue;
     std::istringstream choices(match[2]);
-    for (std::string word; std::getline(choices, word, '|'); ++words) {
-      const Outcome outcome = taken(command, match[1], word);
-      EXPECT_EQ(outcome.status, 0) << command << " " << match[1] << " " << word << outcome.err;
+    Words words;
+    for (std::string word; std::getline(choices, word, '|');) words.push_back(word);
+    offered[command].emplace_back(match[1], words);
+  }
+  return offered;
+}
+
+// What is typed after --help is read, but nothing is done.
+TEST(Usage, EveryWordThatAHelpOffersIsTaken) {
+  const auto taken = [](const std::string& command, const Offers& given) {
+    Words words;
+    std::istringstream parts(command);
+    for (std::string part; parts >> part;) words.push_back(part);
+    for (const auto& [option, choice] : given) {
+      words.insert(words.end(), {option, choice.front()});
+    }
+    words.push_back("--help");
+    return run(words);
+  };
+  EXPECT_EQ(taken("plan", {{"--shape", Words{"1+0+1"}}}).status, 2)
+      << "a wrong word is refused beside --help";
+  std::size_t words = 0;
+  for (const auto& [command, options] : words_offered()) {
+    // The first words of all options in one command, then the second ones, and so on.
+    for (std::size_t at = 0;; ++at) {
+      Offers together;
+      for (const auto& [option, choices] : options) {
+        if (at < choices.size()) together.emplace_back(option, Words{choices[at]});
+      }
+      if (together.empty()) break;
+      words += together.size();
+      if (together.size() > 1 && taken(command, together).status == 0) continue;
+      // Some exclude one another.
+      for (const auto& each : together) {
+        const Outcome outcome = taken(command, {each});
+        EXPECT_EQ(outcome.status, 0)
+            << command << " " << each.first << " " << each.second.front() << outcome.err;
+      }
     }
   }
   EXPECT_GT(words, 50u) << "the help has changed its form";
