@@ -6,6 +6,7 @@
 #include "bench/child.h"
 #include "bench/limits_log.h"
 #include "bench/limits_mirror.h"
+#include "bench/limits_objects.h"
 #include "bench/limits_open.h"
 #include "bench/limits_rpc.h"
 #include "bench/limits_traced.h"
@@ -142,6 +143,9 @@ class Limits {
     }
     ask("mirror: three ordered epochs of 64 B", transport,
         [&](Finding& f) { return mirror_ordered(f); });
+    ask("libpmemobj: transaction", transport, [&](Finding& f) { return object_latency(f); });
+    ask("libpmemobj: transactions, 8 threads", transport,
+        [&](Finding& f) { return object_threads(f); });
     ask("mirror: opening", transport, [&](Finding& f) { return mirror_opening(f); });
   }
 
@@ -326,25 +330,29 @@ class Limits {
         finding, [&] { return run_in_child(our_side); }, exchange, wanted);
   }
 
-  /// Rounds of both in turns; each of ours is what `our_side` finds by a process of its own.
-  Result<void> compare_rounds(Finding& finding,
-                              const std::function<Result<nlohmann::json>()>& our_side,
-                              bench::BareOptions exchange, LatencyWanted wanted) {
-    finding.unit = "us, p50";
-    finding.target = fmt::format("Perdure / bare at most {:.2f}", wanted.at_most);
+  /// Of a bare exchange, by a process of its own.
+  Result<nlohmann::json> bare_quantiles(const Finding& finding, bench::BareOptions exchange) {
     exchange.provider = provider_of(finding);
     exchange.rounds = options_.samples;
     exchange.warm_up = options_.samples / 5;
-    const ChildWork bare_side = [&](const ChildPipes&) -> Result<nlohmann::json> {
+    return run_in_child([&](const ChildPipes&) -> Result<nlohmann::json> {
       PERDURE_TRY(samples, bench::bare_latencies(exchange));
       report::Histogram latencies;
       for (const std::uint64_t ns : samples) {
         latencies.add(Nanoseconds(static_cast<std::int64_t>(ns)));
       }
       return quantiles(latencies);
-    };
+    });
+  }
+
+  /// Rounds of both in turns; each of ours is what `our_side` finds by a process of its own.
+  Result<void> compare_rounds(Finding& finding,
+                              const std::function<Result<nlohmann::json>()>& our_side,
+                              const bench::BareOptions& exchange, LatencyWanted wanted) {
+    finding.unit = "us, p50";
+    finding.target = fmt::format("Perdure / bare at most {:.2f}", wanted.at_most);
     for (std::size_t round = 0; round < options_.rounds; ++round) {
-      PERDURE_TRY(bare, run_in_child(bare_side));
+      PERDURE_TRY(bare, bare_quantiles(finding, exchange));
       PERDURE_TRY(ours, our_side());
       finding.bare.values.push_back(bare[0].get<double>());
       finding.perdure.values.push_back(ours[0].get<double>());
@@ -564,6 +572,65 @@ class Limits {
       finding.ratio.values.push_back(ours / bare);
     }
     finding.met = finding.ratio.median() >= 0.90;
+    return {};
+  }
+
+  /// A directory for one pool of libpmemobj and its replica.
+  Result<ObjectsUnderTestOptions> objects_options(const std::string& transport) {
+    ObjectsUnderTestOptions options{fmt::format("{}/objects-{}", directory_, ++pools_), transport};
+    std::error_code failed;
+    std::filesystem::create_directories(options.directory, failed);
+    if (failed) return Error{ErrorCode::SystemError, options.directory + ": " + failed.message()};
+    return options;
+  }
+
+  Result<void> object_latency(Finding& finding) {
+    constexpr double kAtMost = 1.20;
+    finding.unit = "us, p50";
+    finding.target = fmt::format("it, less it without a replica, / {:.0f} bare at most {:.2f}",
+                                 kPersistsPerTransaction, kAtMost);
+    finding.note = fmt::format(
+        "a transaction of two fields, {:.0f} persists; bare: as for a persist of 64 B, once",
+        kPersistsPerTransaction);
+    bench::BareOptions exchange;
+    exchange.persist = true;
+    const auto in_objects = [&](const std::string& transport) -> Result<nlohmann::json> {
+      PERDURE_TRY(options, objects_options(transport));
+      return run_in_child([&](const ChildPipes&) -> Result<nlohmann::json> {
+        PERDURE_TRY(latencies, transactions(options, options_.samples));
+        return quantiles(latencies);
+      });
+    };
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(bare, bare_quantiles(finding, exchange));
+      PERDURE_TRY(local, in_objects(""));
+      PERDURE_TRY(ours, in_objects(finding.fabric));
+      finding.bare.values.push_back(bare[0].get<double>());
+      finding.bare_p99.values.push_back(bare[1].get<double>());
+      finding.perdure.values.push_back(ours[0].get<double>());
+      finding.perdure_p99.values.push_back(ours[1].get<double>());
+      finding.ratio.values.push_back((ours[0].get<double>() - local[0].get<double>()) /
+                                     (kPersistsPerTransaction * bare[0].get<double>()));
+    }
+    finding.met = finding.ratio.median() <= kAtMost;
+    return {};
+  }
+
+  Result<void> object_threads(Finding& finding) {
+    finding.unit = "transactions/s";
+    finding.target = "8 threads / one at least 1";
+    finding.note = "each thread has two fields of its own, and a lane";
+    const auto by = [&](std::size_t threads) -> Result<double> {
+      PERDURE_TRY(options, objects_options(finding.fabric));
+      return in_bare([&] { return transactions_per_second(options, options_.samples, threads); });
+    };
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(one, by(1));
+      PERDURE_TRY(many, by(8));
+      finding.perdure.values.push_back(many);
+      finding.ratio.values.push_back(many / one);
+    }
+    finding.met = finding.ratio.median() >= 1;
     return {};
   }
 

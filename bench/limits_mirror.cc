@@ -89,12 +89,6 @@ struct Functions {
   decltype(&rpmem_errormsg) errormsg = nullptr;
 };
 
-template <typename Function>
-bool look_up(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-  return function != nullptr;
-}
-
 /// Where the build puts it, or where the loader finds it.
 Result<Functions> load_librpmem() {
   const std::string built = test::program_directory() + "/../../src/librpmem/librpmem.so.1";
@@ -203,6 +197,8 @@ class LibrpmemThere final : public MirrorUnderTest {
   RPMEMpool* pool_ = nullptr;
 };
 
+}  // namespace
+
 Result<report::Histogram> timed(std::uint64_t count,
                                 const std::function<Result<void>(std::uint64_t)>& one) {
   report::Histogram latencies;
@@ -214,8 +210,6 @@ Result<report::Histogram> timed(std::uint64_t count,
   }
   return latencies;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<MirrorUnderTest>> open_mirror(const MirrorUnderTestOptions& options) {
   PERDURE_TRY(transport, control::parse_transport_choice(options.transport));
@@ -239,6 +233,12 @@ Result<std::unique_ptr<MirrorUnderTest>> open_librpmem(const std::string& direct
   auto memory = std::make_unique<LibrpmemThere>(functions);
   PERDURE_TRY_VOID(memory->open());
   return std::unique_ptr<MirrorUnderTest>(std::move(memory));
+}
+
+Result<void> prepare_librpmem(const std::string& directory, const std::string& transport) {
+  PERDURE_TRY_VOID(make_target(directory, transport));
+  const auto loaded = load_librpmem();
+  return loaded.ok() ? Result<void>{} : loaded.error();
 }
 
 Result<report::Histogram> persisted(MirrorUnderTest& memory, std::uint64_t count,

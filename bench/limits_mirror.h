@@ -2,11 +2,13 @@
 // perdured, and through librpmem.so.1 on an rpmemd, each as a program would use it.
 #pragma once
 
+#include <dlfcn.h>
 #include <perdure/result.h>
 
 #include "report/histogram.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -45,6 +47,20 @@ Result<std::unique_ptr<MirrorUnderTest>> open_mirror(const MirrorUnderTestOption
 Result<std::unique_ptr<MirrorUnderTest>> open_librpmem(const std::string& directory,
                                                        const std::string& transport);
 
+/// Whether a library that was loaded has a function of this name, which is given.
+template <typename Function>
+bool look_up(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+/// A target for librpmem in `directory`, which has a set "r.set" of kMirroredBytes; librpmem.so.1
+/// of this build is loaded, and found by who loads it by its name. Errors: as open_librpmem.
+Result<void> prepare_librpmem(const std::string& directory, const std::string& transport);
+
+/// Times of `one`, called so often.
+Result<report::Histogram> timed(std::uint64_t count,
+                                const std::function<Result<void>(std::uint64_t)>& one);
 /// Times of persisting so many ranges one after the other, each as far from the one before as it is
 /// long.
 Result<report::Histogram> persisted(MirrorUnderTest& memory, std::uint64_t count,
