@@ -25,16 +25,15 @@ extern const bool has_crc_instruction;
 
 /// Checksum of 4 bytes and some words behind them: of the header of a record or message, whose own
 /// checksum comes before. Each is taken as it was just stored, so that the CPU need not put
-/// together what it loads from several stores. Where short_crc_bytes_max() is not 0.
+/// together what it loads from several stores. Where has_short_crc().
 /// Cost  two instructions for each word. They are written out since the library is built for any
 ///       x86-64, and a function that may use them can not be inlined into one that may not.
 template <std::size_t bytes>
 std::uint32_t short_crc32c_of(const std::byte* data) {
   static_assert(bytes % 8 == 4 && bytes < 64);
 #ifdef __x86_64__
-  std::uint32_t first = 0xffffffff;
-  asm("crc32l %1, %0" : "+r"(first) : "rm"(load<std::uint32_t>(data)));
-  std::uint64_t sum = first;
+  std::uint64_t sum = 0xffffffff;
+  asm("crc32l %1, %k0" : "+r"(sum) : "rm"(load<std::uint32_t>(data)));
 #pragma GCC unroll 8
   for (std::size_t at = 4; at < bytes; at += 8) {
     asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(data + at)));
@@ -42,6 +41,15 @@ std::uint32_t short_crc32c_of(const std::byte* data) {
   return ~static_cast<std::uint32_t>(sum);
 #else
   return crc32c({data, bytes});
+#endif
+}
+
+/// Whether short_crc32c_of can be called here.
+inline bool has_short_crc() {
+#ifdef __x86_64__
+  return has_crc_instruction;
+#else
+  return true;
 #endif
 }
 
@@ -72,29 +80,28 @@ inline std::size_t short_crc_bytes_max() {
 inline std::uint32_t short_crc32c_copy(std::uint32_t crc, std::byte* to,
                                        std::span<const std::byte> data) {
 #ifdef __x86_64__
-  const std::byte* from = data.data();
-  const std::byte* const end = from + data.size();
+  const std::byte* const from = data.data();
   std::uint64_t sum = ~crc;
-  const auto take_word = [&](std::size_t at) {
+  std::size_t at = 0;
+  for (const std::size_t blocks = data.size() & ~std::size_t{31}; at != blocks; at += 32) {
+    std::memcpy(to + at, from + at, 16);  // a load and a store each
+    std::memcpy(to + at + 16, from + at + 16, 16);
+    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(from + at)));
+    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(from + at + 8)));
+    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(from + at + 16)));
+    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(from + at + 24)));
+  }
+  if (at == data.size()) return ~static_cast<std::uint32_t>(sum);
+  for (; data.size() - at >= 8; at += 8) {
     const auto word = load<std::uint64_t>(from + at);
     store(to + at, word);
     asm("crc32q %1, %0" : "+r"(sum) : "r"(word));
-  };
-  for (; end - from >= 32; from += 32, to += 32) {
-    std::memcpy(to, from, 16);  // a load and a store each
-    std::memcpy(to + 16, from + 16, 16);
-    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(from)));
-    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(from + 8)));
-    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(from + 16)));
-    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(from + 24)));
   }
-  for (; end - from >= 8; from += 8, to += 8) take_word(0);
-  auto narrow = static_cast<std::uint32_t>(sum);
-  for (; from != end; ++from, ++to) {
-    *to = *from;
-    asm("crc32b %1, %0" : "+r"(narrow) : "r"(static_cast<std::uint8_t>(*from)));
+  for (; at != data.size(); ++at) {
+    to[at] = from[at];
+    asm("crc32b %1, %k0" : "+r"(sum) : "r"(static_cast<std::uint8_t>(from[at])));
   }
-  return ~narrow;
+  return ~static_cast<std::uint32_t>(sum);
 #else
   return crc32c_copy(crc, to, data);
 #endif

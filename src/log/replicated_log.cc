@@ -54,16 +54,16 @@ void ReplicatedLog::offer_now() {
   if (look) update_committed();
 }
 
-/// The same as offer_now for a plain record that was staged last. Mostly nothing is in flight, and
-/// it is all that any replica lacks.
-void ReplicatedLog::offer_record(Lsn at, std::byte* data, std::uint64_t bytes) {
+/// The same as offer_now for a plain record that is staged next. Mostly nothing is in flight, and
+/// it is all that any replica lacks. False: it is not so everywhere, and offer_now does the rest.
+bool ReplicatedLog::send_at_once(Lsn at, std::byte* data, std::uint64_t bytes) {
   const Staging::Run record{at, data, bytes, Lsn{at.value + bytes}};
   bool all = true;
   for (Replica& replica : replicas_) {
     all = replica.takes_alone(at) && replica.send_alone(record, anchor_.ring_bytes) && all;
   }
-  if (!all) return offer_now();
   gather_until_ = std::min(Lsn{record.end.value + kGatherBytes}, clock_from(record.end, bytes));
+  return all;
 }
 
 void ReplicatedLog::offer_to(Replica& replica, bool look) {

@@ -224,7 +224,7 @@ class ReplicatedLog {
   void offer();
   void offer_now();
   void offer_to(Replica& replica, bool look);
-  void offer_record(Lsn at, std::byte* data, std::uint64_t bytes);
+  bool send_at_once(Lsn at, std::byte* data, std::uint64_t bytes);
   bool drifted() const;
   void pump(const std::optional<Deadline>& until = std::nullopt);
   void look_at_connections(Nanoseconds sleep);
@@ -348,22 +348,22 @@ inline void ReplicatedLog::offer() {
   if (!gathers()) offer_now();
 }
 
-/// A record that plain_until_ and plain_bytes_max_ allow. The one before was of this epoch.
+/// A record that plain_until_ and plain_bytes_max_ allow. The one before was of this epoch. What
+/// can be noted behind its post is, so that it goes out before.
 [[gnu::always_inline]] inline Result<Ticket> ReplicatedLog::append_plain(
     std::span<const std::byte> record, std::uint64_t bytes) {
   const Lsn at = tail_;
   const Lsn end{at.value + bytes};
-  // Before bytes are stored: for all the compiler knows those could be members.
-  const RecordHeader header = header_of_next(RecordType::Data, record.size());
-  Result<Ticket> appended(Ticket{at, end, header.index, writer_});
   std::byte* const to = staging_.place();
   clear_last_word(record.size(), to);
-  last_crc_ = encode_short_record(header, record, to);
+  last_crc_ = encode_short_record(header_of_next(RecordType::Data, record.size()), record, to);
+  const bool gone = end < gather_until_ || send_at_once(at, to, bytes);  // or gathers
   staging_.commit_in_room(at, bytes);
   tail_ = end;
-  next_index_ = header.index + 1;
-  if (!gathers()) offer_record(at, to, bytes);
-  return appended;
+  const std::uint64_t index = next_index_++;
+  if (!gone) [[unlikely]]
+    offer_now();
+  return Ticket{at, end, index, writer_};
 }
 
 [[gnu::always_inline]] inline Result<Ticket> ReplicatedLog::append(
