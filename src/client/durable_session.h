@@ -181,7 +181,7 @@ class DurableSession {
   }
   /// The same in the caller, for a range alone that is one message, or one WRITE and its flush, and
   /// can be posted at once. 0: it is not that, or something is wrong, and nothing was done.
-  std::uint64_t begin_common(const persist::UpdateItem& item) {
+  [[gnu::always_inline]] std::uint64_t begin_common(const persist::UpdateItem& item) {
     return begin_common_by(method_for(item.data.length), item);
   }
   /// The same for a single range that is written again and again, such as a word: each time after
@@ -372,8 +372,9 @@ class DurableSession {
     return bytes <= place_small_bytes_max_ ? kPlaceSmall : kPlaceLarge;
   }
   Result<std::uint64_t> begin_by(std::size_t method, std::span<const persist::UpdateItem> items);
-  std::uint64_t begin_common_by(std::size_t method, const persist::UpdateItem& item) {
-    if (!waiting_.empty()) return 0;
+  [[gnu::always_inline]] std::uint64_t begin_common_by(std::size_t method,
+                                                       const persist::UpdateItem& item) {
+    if (!idle() && !waiting_.empty()) return 0;  // what waits has begun
     const std::uint64_t request = requester_->begin_common(method, item, nullptr);
     if (request == 0) return 0;
     if (options_.ranges_again) note_extent(request, item);

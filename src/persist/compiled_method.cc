@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/assert.h"
@@ -223,8 +224,7 @@ void note_uses(const ReceiveQueue& queue, CompiledMethod& compiled) {
 }
 
 /// What is known of the message, if the method is one that waits for nothing and is not replayed.
-std::optional<CompiledMessage> one_message(const CompiledMethod& method,
-                                           const ReceiveQueue& queue) {
+std::optional<CompiledMessage> one_message(const CompiledMethod& method) {
   const std::size_t items = method.items.size();
   if (method.requests.size() != 1 || !method.bursts.front().waits.empty()) return {};
   const CompiledRequest& request = method.requests.front();
@@ -234,14 +234,11 @@ std::optional<CompiledMessage> one_message(const CompiledMethod& method,
   }
   if (items > 2 || request.gathered != items || request.entries.size() != items) return {};
   CompiledMessage message;
-  message.items = items;
   message.head = message_head(static_cast<std::uint8_t>(items), request.message_flags);
-  message.first_bytes_max = queue.message_bytes_max - method.message_header_bytes_max;
   for (std::size_t index = 0; index < items; ++index) {
     const bool word = index == 1;
     if (request.entries[index].item != index || method.items[index].word != word) return {};
-    if (word) message.first_bytes_max -= sizeof(std::uint64_t);
-    message.actions[index] = request.entries[index].actions;
+    message.actions[index] = actions_field(request.entries[index].actions);
   }
   return message;
 }
@@ -266,8 +263,13 @@ CommonUpdate one_write(const CompiledMethod& method) {
 /// Notes in the method which of the common updates it is.
 void note_common(const ReceiveQueue& queue, CompiledMethod& method) {
   method.common = one_write(method);
-  if (const auto message = one_message(method, queue)) {
-    method.common = CommonUpdate::Message;
+  if (method.common != CommonUpdate::None) {
+    method.common_bytes_max = std::numeric_limits<std::uint64_t>::max();
+  } else if (const auto message = has_short_crc() ? one_message(method) : std::nullopt) {
+    const bool word = method.items.size() == 2;
+    method.common = word ? CommonUpdate::MessageAndWord : CommonUpdate::Message;
+    method.common_bytes_max = queue.message_bytes_max - method.message_header_bytes_max -
+                              (word ? sizeof(std::uint64_t) : 0);
     method.one_message = *message;
   }
 }

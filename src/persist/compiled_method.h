@@ -70,18 +70,17 @@ struct ItemUse {
 /// A method that is one message, which carries every item as its entry: most updates are made by
 /// one. What is known of that message before the items come.
 struct CompiledMessage {
-  std::size_t items = 0;                   // 1, or 2: then the second is a word
   std::uint32_t head = 0;                  // see message_head
-  std::array<std::uint32_t, 2> actions{};  // by item
-  std::uint64_t first_bytes_max = 0;       // of the first item
+  std::array<std::uint64_t, 2> actions{};  // by item: see actions_field
 };
 
 /// What updates most often are, and what is posted without asking further.
 enum class CommonUpdate : std::uint8_t {
-  None,        // anything else
-  Message,     // CompiledMethod::one_message
-  Write,       // one WRITE, which is all
-  WriteFlush,  // one WRITE, and a READ or FLUSH of what it wrote
+  None,            // anything else
+  Message,         // CompiledMethod::one_message, of one item
+  MessageAndWord,  // the same of two, the second a word
+  Write,           // one WRITE, which is all
+  WriteFlush,      // one WRITE, and a READ or FLUSH of what it wrote
 };
 
 struct CompiledMethod {
@@ -93,10 +92,15 @@ struct CompiledMethod {
   std::size_t message_header_bytes_max = 0;
   std::size_t message_buffer_bytes = 0;  // what one message needs beside the items' own memory
   CommonUpdate common = CommonUpdate::None;
-  CompiledMessage one_message;  // with CommonUpdate::Message
+  std::uint64_t common_bytes_max = 0;  // of its first item; 0 with CommonUpdate::None
+  CompiledMessage one_message;         // with CommonUpdate::Message and MessageAndWord
 
   /// Messages of an update.
   std::size_t messages() const { return requests.empty() ? 0 : requests.back().messages; }
+  /// Whether an update that is not CommonUpdate::None is a message.
+  bool is_common_message() const {
+    return common == CommonUpdate::Message || common == CommonUpdate::MessageAndWord;
+  }
   /// Appends to the last burst, or to a new one if something has to be waited for before.
   void add(CompiledRequest request);
   /// Makes what follows wait: for the completion of a request, or for the acknowledgement of the

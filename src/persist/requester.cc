@@ -27,6 +27,7 @@ Requester::Requester(fabric::Endpoint& endpoint, fabric::Device& device,
       // An entry of a message has 32 bits for it.
       item_bytes_max_(std::min<std::uint64_t>(endpoint.limits().transfer_bytes_max,
                                               std::numeric_limits<std::uint32_t>::max())),
+      session_field_(session_field(options.session)),
       answer_bytes_(options.request_bytes_max == 0 ? kAckBytes
                                                    : kReplyHeaderBytes + options.reply_bytes_max),
       updates_(std::bit_ceil(options.updates_max)),

@@ -222,11 +222,11 @@ class Requester {
   void fill_in(const InFlight& started, const CompiledRequest& compiled,
                std::span<const UpdateItem> items, fabric::WorkRequest& request);
   bool fill_in_message(const CompiledMessage& message, const UpdateItem& first,
-                       const UpdateItem* word, fabric::WorkRequest& request);
-  bool fill_in_write(const UpdateItem& item, std::span<fabric::WorkRequest> requests);
+                       const UpdateItem* word, fabric::WorkRequest& request) const;
+  static void fill_in_write(const UpdateItem& item, std::span<fabric::WorkRequest> requests);
   bool find_room();
   void fail(Error error);
-  void post_common(InFlight& started);
+  void note_common(InFlight& started, const Result<std::size_t>& taken);
   void write_message(const InFlight& started, const CompiledRequest& compiled,
                      std::span<const UpdateItem> items, fabric::WorkRequest& request);
   Result<void> take(const fabric::Completion& completion);
@@ -244,6 +244,7 @@ class Requester {
   const ServerProfile profile_;
   const Options options_;
   const std::uint64_t item_bytes_max_;
+  const std::uint64_t session_field_;    // of messages: see wire.h
   const std::size_t answer_bytes_;       // of one receive buffer
   std::vector<CompiledMethod> methods_;  // those that were given, the READ, the request, the probes
   std::size_t first_probe_ = 0;
@@ -305,40 +306,36 @@ inline void Requester::note_length(std::uint64_t sequence) {
   if (immediates_sent_) written_[sequence & (written_.size() - 1)] = written_begun_;
 }
 
-/// The same as fill_in for a method that is one message. False: these items do not go this way.
+/// The same as fill_in for a method that is one message, by the CPU's crc32 instruction where it
+/// has one. False: the word does not go this way.
 inline bool Requester::fill_in_message(const CompiledMessage& message, const UpdateItem& first,
-                                       const UpdateItem* word, fabric::WorkRequest& request) {
-  if (message.items != (word == nullptr ? 1 : 2)) return false;
-  std::uint64_t payload = first.data.length;
-  if (payload - 1 >= message.first_bytes_max || first.at > options_.remote.length - payload) {
-    return false;
-  }
-  std::byte* const buffer = request.segments[0].data;
-  put_entry(buffer, 0, {first.at, static_cast<std::uint32_t>(payload), message.actions[0]});
-  request.segments[1] = first.data;
+                                       const UpdateItem* word, fabric::WorkRequest& request) const {
+  if (word != nullptr && (!inside_pool(*word) || !is_word(*word))) return false;
   constexpr std::size_t kOne = kMessageHeaderBytes + kMessageEntryBytes;
   constexpr std::size_t kTwo = kOne + kMessageEntryBytes;
-  if (word != nullptr) {
-    if (!inside_pool(*word) || !is_word(*word)) return false;
-    put_entry(buffer, 1, {word->at, sizeof(std::uint64_t), message.actions[1]});
+  const std::uint64_t payload = first.data.length + (word == nullptr ? 0 : sizeof(std::uint64_t));
+  // All of its bytes first: for all the compiler knows those could be the request.
+  std::byte* const buffer = request.segments[0].data;
+  put_header(buffer, message.head, messages_begun_ + 1, session_field_ + payload);
+  put_entry(buffer, 0, first.at, message.actions[0] + first.data.length);
+  if (word == nullptr) {
+    store(buffer, short_crc32c_of<kOne - 4>(buffer + 4));
+  } else {
+    put_entry(buffer, 1, word->at, message.actions[1] + sizeof(std::uint64_t));
+    store(buffer, short_crc32c_of<kTwo - 4>(buffer + 4));
     request.segments[2] = word->data;
-    payload += sizeof(std::uint64_t);
   }
-  put_header(buffer, message.head, messages_begun_ + 1, static_cast<std::uint32_t>(payload),
-             options_.session);
   request.segments[0].length = word == nullptr ? kOne : kTwo;
-  store(buffer,
-        word == nullptr ? crc32c_of<kOne - 4>(buffer + 4) : crc32c_of<kTwo - 4>(buffer + 4));
+  request.segments[1] = first.data;
   return true;
 }
 
 /// The same as fill_in for a method that is one WRITE, with or without its flush.
-inline bool Requester::fill_in_write(const UpdateItem& item,
+inline void Requester::fill_in_write(const UpdateItem& item,
                                      std::span<fabric::WorkRequest> requests) {
-  if (!inside_pool(item)) return false;
   requests[0].remote_offset = item.at;
   requests[0].segments[0] = item.data;
-  if (requests.size() == 1) return true;
+  if (requests.size() == 1) return;
   // A READ is of the last byte that was written: its answer pushes every earlier write before it.
   fabric::WorkRequest& flush = requests[1];
   flush.remote_offset = item.at;
@@ -347,12 +344,15 @@ inline bool Requester::fill_in_write(const UpdateItem& item,
   } else {
     flush.flush_length = item.data.length;
   }
-  return true;
 }
 
-/// The same as advance for a common update, all of which may go.
-inline void Requester::post_common(InFlight& started) {
-  const auto taken = endpoint_.post(started.ready);
+/// What is noted of a common update behind its post. All of it may go, as far as it was taken.
+inline void Requester::note_common(InFlight& started, const Result<std::size_t>& taken) {
+  started.messages_before = messages_begun_;
+  if (started.method->is_common_message()) note_length(++messages_begun_);
+  started.completed = 0;
+  ++begun_;
+  --common_room_;
   if (!taken) [[unlikely]]
     return fail(taken.error());
   started.posted = *taken;
@@ -370,32 +370,29 @@ inline void Requester::post_common(InFlight& started) {
   common_room_ = 0;
 }
 
-inline std::uint64_t Requester::begin_common(std::size_t method, const UpdateItem& first,
-                                             const UpdateItem* word) {
+[[gnu::always_inline]] inline std::uint64_t Requester::begin_common(std::size_t method,
+                                                                    const UpdateItem& first,
+                                                                    const UpdateItem* word) {
   const CompiledMethod& compiled = methods_[method];
-  if (common_room_ == 0 && !find_room()) return 0;
-  const std::uint64_t number = begun_ + 1;
-  InFlight& started = update(number);
+  const std::uint64_t bytes = first.data.length;
+  if (bytes - 1 >= compiled.common_bytes_max || first.at > options_.remote.length - bytes ||
+      (common_room_ == 0 && !find_room())) {
+    return 0;
+  }
+  InFlight& started = update(begun_ + 1);
   if (started.method != &compiled) [[unlikely]] {
     started.method = &compiled;
     started.ready = started.requests[method];
   }
-  if (compiled.common == CommonUpdate::Message) {
-    if (!fill_in_message(compiled.one_message, first, word, started.ready[0])) return 0;
-    started.messages_before = messages_begun_;
-    note_length(++messages_begun_);
+  const std::span<fabric::WorkRequest> requests = started.ready;
+  if (compiled.common == (word == nullptr ? CommonUpdate::Message : CommonUpdate::MessageAndWord)) {
+    if (!fill_in_message(compiled.one_message, first, word, requests[0])) return 0;
   } else {
-    if (compiled.common == CommonUpdate::None || word != nullptr ||
-        !fill_in_write(first, started.ready)) {
-      return 0;
-    }
-    started.messages_before = messages_begun_;
+    if (word != nullptr || compiled.common < CommonUpdate::Write) return 0;
+    fill_in_write(first, requests);
   }
-  started.completed = 0;
-  begun_ = number;
-  --common_room_;
-  post_common(started);
-  return number;
+  note_common(started, endpoint_.post(requests));
+  return begun_;
 }
 
 }  // namespace perdure::persist

@@ -55,8 +55,7 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
     }
   }
   for (CompiledMethod& method : compiled) {
-    if (method.common != CommonUpdate::Message) continue;
-    std::uint64_t& bytes_max = method.one_message.first_bytes_max;
+    std::uint64_t& bytes_max = method.common_bytes_max;
     bytes_max = std::min({bytes_max, item_bytes_max_, options_.remote.length});
   }
   std::size_t bytes_per_update = 0;

@@ -175,11 +175,20 @@ struct ReplyHeader {
   std::uint32_t payload_bytes = 0;
 };
 
-/// Writes entry `index` of a message. Requires room for it.
-inline void put_entry(std::byte* message, std::size_t index, const Entry& entry) {
+/// Bytes 8..16 of an entry as one number, for an item of no bytes: its length is added.
+constexpr std::uint64_t actions_field(std::uint32_t actions) {
+  return std::uint64_t{actions} << 32;
+}
+
+/// Writes entry `index` of a message. Requires room for it. `rest`: actions_field and the length.
+inline void put_entry(std::byte* message, std::size_t index, std::uint64_t offset,
+                      std::uint64_t rest) {
   std::byte* const at = message + kMessageHeaderBytes + index * kMessageEntryBytes;
-  store(at, entry.offset);
-  store(at + 8, entry.length | std::uint64_t{entry.actions} << 32);
+  store(at, offset);
+  store(at + 8, rest);
+}
+inline void put_entry(std::byte* message, std::size_t index, const Entry& entry) {
+  put_entry(message, index, entry.offset, actions_field(entry.actions) + entry.length);
 }
 
 /// Bytes 4..8 of an update message as one number.
@@ -188,12 +197,17 @@ constexpr std::uint32_t message_head(std::uint8_t entries, std::uint8_t flags) {
          std::uint32_t{flags} << 24;
 }
 
-/// Writes all of the header but the checksum.
+/// Bytes 16..24 of an update message as one number, for no payload: its bytes are added.
+constexpr std::uint64_t session_field(std::uint32_t session) {
+  return std::uint64_t{session} << 32;
+}
+
+/// Writes all of the header but the checksum. `rest`: session_field and the bytes of payload.
 inline void put_header(std::byte* to, std::uint32_t head, std::uint64_t sequence,
-                       std::uint32_t payload_bytes, std::uint32_t session) {
+                       std::uint64_t rest) {
   store(to + 4, head);
   store(to + 8, sequence);
-  store(to + 16, payload_bytes | std::uint64_t{session} << 32);
+  store(to + 16, rest);
 }
 
 /// Writes the header before the entries, which are there already, and the checksum; returns the
@@ -201,8 +215,8 @@ inline void put_header(std::byte* to, std::uint32_t head, std::uint64_t sequence
 inline std::size_t encode_message(const MessageHeader& header,
                                   std::span<const std::span<const std::byte>> payload,
                                   std::byte* to) {
-  put_header(to, message_head(header.entries, header.flags), header.sequence, header.payload_bytes,
-             header.session);
+  put_header(to, message_head(header.entries, header.flags), header.sequence,
+             session_field(header.session) + header.payload_bytes);
   const std::size_t bytes = header.bytes();
   std::uint32_t crc = crc32c({to + 4, bytes - 4});
   if ((header.flags & kPayloadCrc) != 0) {
