@@ -41,8 +41,6 @@ template <typename Slot>
 class RequestRing {
  public:
   bool full() const { return next_ - reported_ >= depth_ || next_ - confirmed_ >= slots_.size(); }
-  /// The opposite, at most pushes without a look at all of that.
-  bool has_room() { return room_ != 0 || find_room(); }
   bool empty() const { return reported_ == next_; }
   bool anything_held() const { return issued_ != next_; }
   /// Number of the request that is issued next, and of the one that is pushed next.
@@ -152,8 +150,19 @@ class RequestRing {
     return last;
   }
 
-  /// Takes a request in that goes to the provider at once. Requires has_room(), !anything_held().
-  /// `early`: see RequestSlot.
+  /// Whether nothing is held and there is room, as far as is known without a look at all of that.
+  bool has_room() const { return room_ != 0; }
+  /// Looks at it, for the next `most` requests.
+  bool find_room(std::uint64_t most) {
+    if (full() || anything_held()) return false;
+    const std::uint64_t unreported = next_ - reported_;
+    const std::uint64_t unconfirmed = next_ - confirmed_;
+    room_ = std::min({depth_ - unreported, slots_.size() - unconfirmed, most});
+    return room_ != 0;
+  }
+
+  /// Takes a request in that has gone to the provider at once. Requires has_room. `early`: see
+  /// RequestSlot.
   void push_issued(const WorkRequest& request, bool early) {
     Slot& pushed = slot(next_++);
     pushed.context = request.context;
@@ -181,14 +190,6 @@ class RequestRing {
     return completion;
   }
 
-  bool find_room() {
-    const std::uint64_t unreported = next_ - reported_;
-    const std::uint64_t unconfirmed = next_ - confirmed_;
-    if (full()) return false;
-    room_ = std::min(depth_ - unreported, slots_.size() - unconfirmed);
-    return true;
-  }
-
   std::size_t depth_;
   bool reads_in_order_;
   std::vector<Slot> slots_;
@@ -199,7 +200,7 @@ class RequestRing {
   std::uint64_t reported_ = 0;     // all before are reported, or wanted no report
   std::uint64_t issued_ = 0;       // all before were given to the provider
   std::uint64_t next_ = 0;         // all before were taken in
-  std::uint64_t room_ = 0;         // so many can be taken in at least
+  std::uint64_t room_ = 0;         // so many can be taken in and issued at once at least
 };
 
 }  // namespace perdure::fabric

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <rdma/fi_rma.h>
 #include <sys/socket.h>
 
 #include "core/log_message.h"
@@ -36,6 +35,9 @@ std::uint64_t pack(std::uint32_t immediate, std::uint64_t length) {
   return length << 32 | immediate;
 }
 
+/// As many as fit, and not none.
+bool has_segments(const WorkRequest& request) { return request.segment_count - 1U < kSegmentsMax; }
+
 // Not by a loop: with kSegmentsMax of them that takes twice as many instructions.
 std::size_t gather(const WorkRequest& request, std::array<iovec, kSegmentsMax>& pieces) {
   static_assert(kSegmentsMax == 3);
@@ -48,6 +50,10 @@ std::size_t gather(const WorkRequest& request, std::array<iovec, kSegmentsMax>& 
   if (request.segment_count > 1) piece(1);
   if (request.segment_count > 2) piece(2);
   return length;
+}
+
+std::uint64_t flags_of(bool copied, bool asked) {
+  return (copied ? FI_INJECT : 0) | (asked ? FI_COMPLETION : 0);
 }
 
 std::size_t depth_of(std::size_t asked) { return std::clamp(asked, std::size_t{1}, kDepthMax); }
@@ -80,7 +86,12 @@ TcpEndpoint::TcpEndpoint(std::shared_ptr<Domain> domain, const EndpointOptions& 
       peer_(std::move(peer)),
       requests_(limits_.send_depth),
       receives_(limits_.receive_depth),
-      arrived_(limits_.receive_depth + kBatch) {}
+      arrived_(limits_.receive_depth + kBatch) {
+  message_.msg_iov = pieces_.data();
+  access_.msg_iov = pieces_.data();
+  access_.rma_iov = &target_;
+  access_.rma_iov_count = 1;
+}
 
 TcpEndpoint::~TcpEndpoint() = default;  // closes the endpoint first, then its queues
 
@@ -198,70 +209,85 @@ Result<void> TcpEndpoint::wait_connected(Deadline deadline) {
   return Error{ErrorCode::TimedOut, peer_ + " did not answer in time"};
 }
 
-/// A message, with nothing before it that is held. False: it is not one that is posted here, and
-/// nothing was done.
+/// A message. False: it is not one that goes to the provider at once, and nothing was done.
 inline bool TcpEndpoint::post_message(const WorkRequest& message) {
-  if (message.opcode != Opcode::Send || message.segment_count > kSegmentsMax || message.fenced ||
-      !requests_.has_room()) {
+  if (message.opcode != Opcode::Send || !has_segments(message) || message.fenced ||
+      !requests_.takes_at_once()) {
     return false;
   }
-  std::array<iovec, kSegmentsMax> pieces;
-  const std::size_t length = gather(message, pieces);
+  const std::size_t length = gather(message, pieces_);
   if (length > limits_.transfer_bytes_max) return false;
   const bool copied = length <= inject_bytes_max_;
-  void* tag = request_tag(requests_.issue_index());
-  const bool asked = requests_.push_issued(message, copied);
-  const fi_msg given{pieces.data(), nullptr, message.segment_count, 0, tag, 0};
-  const auto returned =
-      ::fi_sendmsg(endpoint_.get(), &given, (copied ? FI_INJECT : 0) | (asked ? FI_COMPLETION : 0));
+  message_.iov_count = message.segment_count;
+  message_.context = request_tag(requests_.issue_index());
+  const bool asked = requests_.must_confirm(Opcode::Send, message.signalled, copied);
+  const auto returned = ::fi_sendmsg(endpoint_.get(), &message_, flags_of(copied, asked));
+  requests_.push_issued(message, copied, asked);
   if (returned != 0) [[unlikely]]
     lose_by(returned);
   return true;
 }
 
-/// The same for a WRITE or READ.
-inline bool TcpEndpoint::post_access(const WorkRequest& request) {
-  const bool reads = request.opcode == Opcode::Read;
-  if ((!reads && request.opcode != Opcode::Write) || request.segment_count > kSegmentsMax ||
-      request.fenced || !requests_.has_room()) {
-    return false;
-  }
-  std::array<iovec, kSegmentsMax> pieces;
-  const std::size_t length = gather(request, pieces);
+/// What access_ names beside pieces_.
+inline void TcpEndpoint::name_access(const WorkRequest& request, std::size_t length,
+                                     void* context) {
+  target_ = {request.remote.base + request.remote_offset, length, request.remote.key};
+  access_.iov_count = request.segment_count;
+  access_.context = context;
+}
+
+/// Makes access_ and target_ say what a WRITE or READ asks for. False: it is not one that goes to
+/// the provider at once.
+inline bool TcpEndpoint::fill_in_access(const WorkRequest& request) {
+  if (!has_segments(request) || request.fenced || !requests_.takes_at_once()) return false;
+  const std::size_t length = gather(request, pieces_);
   if (!fits(request, length, limits_)) return false;
-  const bool copied = !reads && length <= inject_bytes_max_;
-  void* tag = request_tag(requests_.issue_index());
-  const bool asked = requests_.push_issued(request, copied);
-  const auto returned =
-      access(request, pieces, length, tag, (copied ? FI_INJECT : 0) | (asked ? FI_COMPLETION : 0));
+  name_access(request, length, request_tag(requests_.issue_index()));
+  return true;
+}
+
+/// The same as post_message for a WRITE, or for a READ, which is always confirmed.
+inline bool TcpEndpoint::post_access(const WorkRequest& request) {
+  std::int64_t returned = 0;
+  if (request.opcode == Opcode::Write) {
+    if (!fill_in_access(request)) return false;
+    const bool copied = target_.len <= inject_bytes_max_;
+    const bool asked = requests_.must_confirm(Opcode::Write, request.signalled, copied);
+    returned = ::fi_writemsg(endpoint_.get(), &access_, flags_of(copied, asked));
+    requests_.push_issued(request, copied, asked);
+  } else {
+    if (request.opcode != Opcode::Read || !fill_in_access(request)) return false;
+    returned = ::fi_readmsg(endpoint_.get(), &access_, FI_COMPLETION);
+    requests_.push_issued(request, false, true);
+  }
   if (returned != 0) [[unlikely]]
     lose_by(returned);
   return true;
 }
 
-/// A message alone goes to the provider at once, with few questions; anything else by post_several.
-Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
-  if (requests.size() == 1 && !lost_ && !requests_.anything_held() && post_message(requests[0]))
-      [[likely]] {
-    return std::size_t{1};
-  }
-  return post_several(requests);
-}
-
-/// WRITEs and READs go at once as well; the rest by post_any.
-Result<std::size_t> TcpEndpoint::post_several(std::span<const WorkRequest> requests) {
-  if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
-  const bool at_once = !requests_.anything_held();
+/// WRITEs and READs go to the provider at once as well; the rest by post_any.
+inline Result<std::size_t> TcpEndpoint::post_several(std::span<const WorkRequest> requests) {
   const bool several =
       requests.size() > 1 || (!requests.empty() && requests[0].opcode == Opcode::WriteImm);
   const Cork cork(several ? socket_ : -1);
   std::size_t taken = 0;
-  while (at_once && taken < requests.size() && !lost_ && post_access(requests[taken])) ++taken;
-  if (taken == requests.size() || lost_) return taken;
+  for (; taken < requests.size() && post_access(requests[taken]); ++taken) {
+    if (lost_) return taken + 1;
+  }
+  if (taken == requests.size()) return taken;
   const auto others = post_any(requests.subspan(taken));
   // What was taken is posted, whatever is wrong with the next one: it is refused when it is first.
   if (!others.ok()) return taken == 0 ? others : Result<std::size_t>(taken);
   return taken + *others;
+}
+
+/// A message alone goes to the provider at once, with few questions; anything else by post_several.
+Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
+  if (lost_) [[unlikely]]
+    return Error{ErrorCode::Disconnected, "post: the connection is down"};
+  if (requests.size() == 1 && post_message(requests[0])) [[likely]]
+    return std::size_t{1};
+  return post_several(requests);
 }
 
 Result<std::size_t> TcpEndpoint::post_any(std::span<const WorkRequest> requests) {
@@ -296,8 +322,8 @@ bool TcpEndpoint::issue_held() {
 bool TcpEndpoint::issue(const WorkRequest& request) {
   const bool copied = request.opcode != Opcode::Read && total_length(request) <= inject_bytes_max_;
   const bool asked = requests_.wants_confirmation(copied);
-  const std::uint64_t inject = copied ? FI_INJECT : 0;
-  const std::uint64_t completion = asked ? FI_COMPLETION : 0;
+  const std::uint64_t inject = flags_of(copied, false);
+  const std::uint64_t completion = flags_of(false, asked);
   void* tag = request_tag(requests_.issue_index());
   requests_.mark_issued(copied, asked);
 
@@ -319,42 +345,19 @@ bool TcpEndpoint::issue(const WorkRequest& request) {
 
 std::int64_t TcpEndpoint::issue_message(const WorkRequest& request, void* context,
                                         std::uint64_t flags) {
-  std::array<iovec, kSegmentsMax> pieces;
-  fi_msg message{};
-  message.msg_iov = pieces.data();
-  message.context = context;
-  const std::size_t length = gather(request, pieces);
-  if ((flags & FI_REMOTE_CQ_DATA) != 0) {
-    message.data = pack(request.immediate, length);
-  } else {
-    message.iov_count = request.segment_count;
-  }
-  return ::fi_sendmsg(endpoint_.get(), &message, flags);
+  const std::size_t length = gather(request, pieces_);
+  const bool data_alone = (flags & FI_REMOTE_CQ_DATA) != 0;  // the bytes were written before
+  message_.iov_count = data_alone ? 0 : request.segment_count;
+  message_.context = context;
+  message_.data = data_alone ? pack(request.immediate, length) : 0;
+  return ::fi_sendmsg(endpoint_.get(), &message_, flags);
 }
 
 std::int64_t TcpEndpoint::issue_access(const WorkRequest& request, void* context,
                                        std::uint64_t flags) {
-  std::array<iovec, kSegmentsMax> pieces;
-  const std::size_t length = gather(request, pieces);
-  return access(request, pieces, length, context, flags);
-}
-
-inline std::int64_t TcpEndpoint::access(const WorkRequest& request,
-                                        const std::array<iovec, kSegmentsMax>& pieces,
-                                        std::size_t length, void* context,
-                                        std::uint64_t flags) const {
-  fi_rma_iov target{};
-  target.addr = request.remote.base + request.remote_offset;
-  target.len = length;
-  target.key = request.remote.key;
-  fi_msg_rma message{};
-  message.msg_iov = pieces.data();
-  message.iov_count = request.segment_count;
-  message.rma_iov = &target;
-  message.rma_iov_count = 1;
-  message.context = context;
-  if (request.opcode == Opcode::Read) return ::fi_readmsg(endpoint_.get(), &message, flags);
-  return ::fi_writemsg(endpoint_.get(), &message, flags);
+  name_access(request, gather(request, pieces_), context);
+  if (request.opcode == Opcode::Read) return ::fi_readmsg(endpoint_.get(), &access_, flags);
+  return ::fi_writemsg(endpoint_.get(), &access_, flags);
 }
 
 Result<void> TcpEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {

@@ -5,6 +5,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
 
 #include "fabric/fabric.h"
 #include "fabric/ofi/domain.h"
@@ -46,14 +47,14 @@ class TcpEndpoint final : public Endpoint {
   Result<void> wait_connected(Deadline deadline);
   bool post_message(const WorkRequest& message);
   bool post_access(const WorkRequest& request);
+  bool fill_in_access(const WorkRequest& request);
+  void name_access(const WorkRequest& request, std::size_t length, void* context);
   Result<std::size_t> post_several(std::span<const WorkRequest> requests);
   Result<std::size_t> post_any(std::span<const WorkRequest> requests);
   bool issue(const WorkRequest& request);
   bool issue_held();
   std::int64_t issue_message(const WorkRequest& request, void* context, std::uint64_t flags);
   std::int64_t issue_access(const WorkRequest& request, void* context, std::uint64_t flags);
-  std::int64_t access(const WorkRequest& request, const std::array<iovec, kSegmentsMax>& pieces,
-                      std::size_t length, void* context, std::uint64_t flags) const;
   void progress();
   void take(std::uint64_t tag, std::uint64_t flags, std::uint64_t length, std::uint64_t data);
   std::size_t report(std::span<Completion> completions);
@@ -79,6 +80,11 @@ class TcpEndpoint final : public Endpoint {
   std::uint32_t empty_polls_ = 0;
 
   TcpRequestRing requests_;
+  // What the provider is handed with each request, but for what changes.
+  std::array<iovec, kSegmentsMax> pieces_{};
+  fi_rma_iov target_{};
+  fi_msg message_{};
+  fi_msg_rma access_{};
 
   std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order
   std::uint64_t receives_taken_ = 0;

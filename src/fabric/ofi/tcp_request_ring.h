@@ -32,13 +32,17 @@ class TcpRequestRing final : public RequestRing<RequestSlot> {
     count(issued.opcode, copied, asked);
   }
 
-  /// Takes in a request that goes to the provider at once; returns whether it must be confirmed.
-  /// Requires has_room(), !anything_held().
-  bool push_issued(const WorkRequest& request, bool copied) {
-    const bool asked = asks(request.opcode, request.signalled, copied);
+  /// Whether a request can go to the provider at once, and be confirmed only if it must. False also
+  /// now and then, so that one is confirmed that need not be.
+  bool takes_at_once() { return has_room() || find_room_unasked(); }
+  /// Whether it must: its completion says that all memory before it is free.
+  bool must_confirm(Opcode opcode, bool signalled, bool copied) const {
+    return opcode == Opcode::Read || (signalled && (!copied || uncopied_ > 0));
+  }
+  /// Takes in a request that has gone so. Requires takes_at_once, before it went.
+  void push_issued(const WorkRequest& request, bool copied, bool asked) {
     RequestRing::push_issued(request, copied);
     count(request.opcode, copied, asked);
-    return asked;
   }
 
   /// The provider confirmed a request that was issued.
@@ -56,10 +60,10 @@ class TcpRequestRing final : public RequestRing<RequestSlot> {
   }
 
  private:
+  /// Apart: seldom called.
+  [[gnu::noinline]] bool find_room_unasked() { return find_room(unasked_max_ - 1 - unasked_); }
   bool asks(Opcode opcode, bool signalled, bool copied) const {
-    if (opcode == Opcode::Read) return true;
-    if (signalled && (!copied || uncopied_ > 0)) return true;
-    return unasked_ + 1 >= unasked_max_;
+    return must_confirm(opcode, signalled, copied) || unasked_ + 1 >= unasked_max_;
   }
   void count(Opcode opcode, bool copied, bool asked) {
     if (opcode == Opcode::Read) {

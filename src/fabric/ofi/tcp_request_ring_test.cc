@@ -28,6 +28,13 @@ bool issue(TcpRequestRing& ring, const WorkRequest& what, bool copied) {
   return asked;
 }
 
+/// The same as TcpEndpoint does it mostly. Requires takes_at_once().
+bool issue_at_once(TcpRequestRing& ring, const WorkRequest& what, bool copied) {
+  const bool asked = ring.must_confirm(what.opcode, what.signalled, copied);
+  ring.push_issued(what, copied, asked);
+  return asked;
+}
+
 std::optional<std::uint64_t> reported(TcpRequestRing& ring) {
   Completion completion;
   if (!ring.report(completion)) return std::nullopt;
@@ -63,6 +70,38 @@ TEST(TcpRequestRing, ReadIsConfirmedOnlyByItsAnswer) {
   EXPECT_EQ(reported(ring), 2u);
 }
 
+TEST(TcpRequestRing, NothingGoesAtOnceBehindWhatIsHeldOrIntoAFullRing) {
+  TcpRequestRing ring(8);
+  ASSERT_TRUE(ring.takes_at_once());
+  ring.push(request(Opcode::Write, 1));  // held back
+  EXPECT_FALSE(ring.takes_at_once());
+  ring.mark_issued(true, false);
+  std::size_t issued = 1;
+  while (!ring.full()) {
+    if (ring.takes_at_once()) {
+      issue_at_once(ring, request(Opcode::Write, 2), true);
+    } else {
+      issue(ring, request(Opcode::Write, 2), true);
+    }
+    ++issued;
+  }
+  EXPECT_EQ(issued, 8u);
+  EXPECT_FALSE(ring.takes_at_once());
+}
+
+TEST(TcpRequestRing, OneInSoManyDoesNotGoAtOnceAndIsConfirmed) {
+  // Else the provider would confirm nothing of what is copied and not signalled.
+  TcpRequestRing ring(256);
+  std::size_t at_once = 0;
+  while (ring.takes_at_once()) {
+    ASSERT_FALSE(issue_at_once(ring, request(Opcode::Send, 1, false), true));
+    ASSERT_LT(++at_once, 64u);
+  }
+  EXPECT_EQ(at_once, 63u);
+  EXPECT_TRUE(issue(ring, request(Opcode::Send, 2, false), true));
+  EXPECT_TRUE(ring.takes_at_once());
+}
+
 TEST(TcpRequestRing, LossFailsEverythingUnreportedEvenUnsignalled) {
   TcpRequestRing ring(8);
   issue(ring, request(Opcode::Write, 1, false), false);
@@ -91,7 +130,9 @@ TEST(TcpRequestRing, RandomTrafficIsReportedInOrderAndNeverStalls) {
         const Opcode opcode = random.chance(1, 5) ? Opcode::Read : Opcode::Write;
         const bool signalled = opcode == Opcode::Read || random.chance(1, 3);
         const bool copied = opcode != Opcode::Read && random.chance(1, 2);
-        if (issue(ring, request(opcode, pushed, signalled), copied)) {
+        const WorkRequest made = request(opcode, pushed, signalled);
+        const bool at_once = random.chance(1, 2) && ring.takes_at_once();
+        if (at_once ? issue_at_once(ring, made, copied) : issue(ring, made, copied)) {
           (opcode == Opcode::Read ? asked_reads : asked_posted).push_back(pushed);
         }
         if (signalled) expected.push_back(pushed);
