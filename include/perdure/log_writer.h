@@ -55,9 +55,10 @@ class LogWriter {
   ///           another writer has taken over; recovery decides. Unsupported (the level).
   ///           While the staging memory is full a record waits its turn, and nobody else is held up
   ///           by it.
-  /// Cost      of a caller that is alone: some locks. Of many one does the work of all: an
-  ///           allocation, some locks; each gives up its processor until it is served, for
-  ///           LogOptions::spin at most, and sleeps then.
+  /// Cost      of a caller that is alone: some locks, and an allocation if the answer takes long.
+  /// Of
+  ///           many one does the work of all: an allocation, some locks; while one does, each of
+  ///           the others gives up its processor, for LogOptions::spin at most, before it sleeps.
   Result<Ticket> commit(std::span<const std::byte> record, Level level = Level::Committed,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// The same for a record whose bytes lie in several places.

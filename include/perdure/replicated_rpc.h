@@ -52,7 +52,7 @@ struct ReplicatedRpcGroup {
   std::size_t quorum = 0;
   std::optional<Transport> transport;  // nothing: each peer's fastest that works
   RnicOptions rnic;
-  /// A peer that does not answer for this long is left out.
+  /// A peer that does not answer for this long is left out; one that is read, after 5 s at most.
   std::chrono::milliseconds peer_timeout{5000};
   /// Peers that are back are brought back: first this long after the loss. 0: they are not.
   std::chrono::milliseconds reconnect{50};

@@ -103,10 +103,10 @@ Nanoseconds deadline_after(std::chrono::milliseconds timeout) {
   return Clock::monotonic().now() + bounded(timeout);
 }
 
-Submission submission_at(Level level, std::chrono::milliseconds timeout) {
+Submission submission_at(Level level, Nanoseconds deadline) {
   auto submission = std::make_shared<Submitted>();
   submission->level = level;
-  submission->deadline = deadline_after(timeout);
+  submission->deadline = deadline;
   return submission;
 }
 
@@ -160,22 +160,31 @@ class LogWriter::State {
     std::optional<Result<Ticket>> outcome;
     Submission open;
   };
-  Alone commit_alone(const log::Content& content, Level level, std::chrono::milliseconds timeout) {
+  Alone commit_alone(const log::Content& content, Level level, Nanoseconds now,
+                     Nanoseconds deadline) {
     const MutexLock lock(mutex_);
     const bool alone = !options_.own_thread && may_lead() && !closing_ && unfinished_ == 0;
-    // Now and then there is more to be done: see step().
-    if (!alone || ++rounds_ % log::kRoundsPerClock == 0) return {};
-    if (timeout <= std::chrono::milliseconds(0) || !check_level(level).ok()) return {};
+    if (!alone || deadline <= now || !check_level(level).ok()) return {};
+    // Now and then there is more to be done: step() has that turn.
+    if ((rounds_ + 1) % log::kRoundsPerClock == 0) return {};
+    ++rounds_;
     const Leading leading(*this);
     ++unfinished_;
-    Alone result = append_alone(content, level);
-    if (result.open == nullptr) {
-      --unfinished_;
-    } else {
-      result.open->deadline = log::deadline_after(timeout);
+    try {
+      Alone result = append_alone(content, level);
+      last_progress_ = now;
+      sleeps_ = false;
+      if (result.open == nullptr) {
+        --unfinished_;
+        return result;
+      }
+      result.open->deadline = deadline;
       open_at(level).push_back(result.open);
+      return result;
+    } catch (...) {
+      --unfinished_;
+      throw;
     }
-    return result;
   }
 
   Result<void> submit(const Submission& submission) {
@@ -195,10 +204,12 @@ class LogWriter::State {
   /// The caller waits, so what the record is made of stays.
   Result<Ticket> commit(const log::Content& content, Level level,
                         std::chrono::milliseconds timeout) {
-    auto alone = commit_alone(content, level, timeout);
+    const Nanoseconds now = Clock::monotonic().now();
+    const Nanoseconds deadline = now + bounded(timeout);
+    auto alone = commit_alone(content, level, now, deadline);
     if (alone.outcome) return *std::move(alone.outcome);
     if (alone.open) return await(alone.open);
-    const Submission submission = log::submission_at(level, timeout);
+    const Submission submission = log::submission_at(level, deadline);
     submission->content = content;
     if (auto submitted = submit(submission); !submitted) return submitted.error();
     return await(submission);
@@ -693,7 +704,7 @@ Result<void> LogWriter::submit(std::span<const std::byte> record, Done done, Lev
 Result<void> LogWriter::submit(RecordPieces pieces, Done done, Level level,
                                std::chrono::milliseconds timeout) {
   if (auto here = usable(); !here) return here;
-  const Submission submission = log::submission_at(level, timeout);
+  const Submission submission = log::submission_at(level, log::deadline_after(timeout));
   std::size_t bytes = 0;
   for (const std::span<const std::byte> piece : pieces) bytes += piece.size();
   submission->copy.reserve(bytes);

@@ -56,7 +56,7 @@ void ReplicatedLog::offer_now() {
 
 /// The same as offer_now for a plain record that is staged next. Mostly nothing is in flight, and
 /// it is all that any replica lacks. False: it is not so everywhere, and offer_now does the rest.
-bool ReplicatedLog::send_at_once(Lsn at, std::byte* data, std::uint64_t bytes) {
+bool ReplicatedLog::send_at_once(Lsn at, std::byte* data, std::uint64_t bytes) noexcept {
   const Staging::Run record{at, data, bytes, Lsn{at.value + bytes}};
   bool all = true;
   for (Replica& replica : replicas_) {

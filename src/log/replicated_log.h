@@ -224,7 +224,8 @@ class ReplicatedLog {
   void offer();
   void offer_now();
   void offer_to(Replica& replica, bool look);
-  bool send_at_once(Lsn at, std::byte* data, std::uint64_t bytes);
+  /// What it sends is noted by its caller behind it, so nothing may be thrown past that.
+  bool send_at_once(Lsn at, std::byte* data, std::uint64_t bytes) noexcept;
   bool drifted() const;
   void pump(const std::optional<Deadline>& until = std::nullopt);
   void look_at_connections(Nanoseconds sleep);
