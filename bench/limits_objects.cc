@@ -87,8 +87,9 @@ class Objects {
   Result<void> transact(std::size_t thread) {
     if (library_.begin(pool_, nullptr, 0, 0) != 0) return failed();
     Fields& fields = fields_[thread];
-    const bool added =
-        library_.add_range(root_, thread * sizeof(Fields), sizeof(Fields::up) * 2) == 0;
+    const std::uint64_t at = thread * sizeof(Fields);
+    const bool added = library_.add_range(root_, at, sizeof fields.up) == 0 &&
+                       library_.add_range(root_, at + sizeof fields.up, sizeof fields.down) == 0;
     if (added) {
       ++fields.up;
       --fields.down;
