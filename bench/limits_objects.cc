@@ -37,8 +37,8 @@ struct Libpmemobj {
 };
 
 Result<Libpmemobj> load_libpmemobj() {
-  ::setenv("PMEM_IS_PMEM_FORCE", "1",
-           1);  // NOLINT(concurrency-mt-unsafe): no other thread is there
+  // No other thread is there yet.
+  ::setenv("PMEM_IS_PMEM_FORCE", "1", 1);  // NOLINT(concurrency-mt-unsafe)
   void* const library = ::dlopen("libpmemobj.so.1", RTLD_NOW);
   Libpmemobj all;
   const bool found = library != nullptr && look_up(library, "pmemobj_create", all.create) &&
