@@ -319,9 +319,9 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
     link->remove_leftover();
     return written.error();
   }
-  const std::chrono::duration<double> took = clock.now() - begun;
+  const double seconds = to_seconds(clock.now() - begun);
   PERDURE_TRY_VOID(responder->finish(all));
-  return static_cast<double>(writes * options.bytes) / took.count();
+  return static_cast<double>(writes * options.bytes) / seconds;
 }
 
 }  // namespace perdure::bench

@@ -21,10 +21,6 @@ constexpr std::chrono::milliseconds kFilledWithin{60'000};
 constexpr std::uint64_t kRecordBytes = 64 * 1024;
 constexpr std::uint64_t kInFlight = 64;
 
-double seconds_since(Nanoseconds begun) {
-  return static_cast<double>((Clock::monotonic().now() - begun).count()) / 1e9;
-}
-
 std::uint64_t records_of(const LogToOpen& log) {
   return log.bytes / log::record_bytes(kRecordBytes);
 }
@@ -65,7 +61,7 @@ Result<void> fill(const LogToOpen& log) {
 Result<double> seconds_to_open(const LogToOpen& log) {
   const Nanoseconds begun = Clock::monotonic().now();
   PERDURE_TRY(opened, open(log));
-  const double seconds = seconds_since(begun);
+  const double seconds = to_seconds(Clock::monotonic().now() - begun);
   const LogStatus status = opened.status();
   const bool all = std::all_of(status.replicas.begin(), status.replicas.end(),
                                [](const ReplicaStatus& each) { return each.up; });
@@ -89,7 +85,7 @@ Result<double> seconds_to_read(const LogToOpen& log) {
     const std::uint64_t left = log.bytes - at;
     PERDURE_TRY_VOID(bytes->read(at, std::span(window).first(std::min(left, kWindowBytes))));
   }
-  return seconds_since(begun);
+  return to_seconds(Clock::monotonic().now() - begun);
 }
 
 }  // namespace perdure::bench

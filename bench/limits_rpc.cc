@@ -230,7 +230,7 @@ Result<double> seconds_to_serve(const std::string& directory) {
   if (status.applied == 0 || status.clients.front().waiting != 0) {
     return Error{ErrorCode::Corrupt, "the calls of the measurement were not executed"};
   }
-  return static_cast<double>(took.count()) / 1e9;
+  return to_seconds(took);
 }
 
 }  // namespace perdure::bench

@@ -133,7 +133,7 @@ Result<void> RemotelogClient::run(const Clock& clock, RemotelogRow& row,
     }
     if (progress) progress(done);
   }
-  row.seconds = static_cast<double>((clock.now() - counted_from).count()) / 1e9;
+  row.seconds = to_seconds(clock.now() - counted_from);
   return {};
 }
 

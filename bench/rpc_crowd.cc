@@ -96,10 +96,6 @@ bool has_word(int pipe) {
   return ::poll(&descriptor, 1, 0) == 1;
 }
 
-double seconds_since(Nanoseconds begun) {
-  return static_cast<double>((Clock::monotonic().now() - begun).count()) / 1e9;
-}
-
 class Crowd {
  public:
   Result<void> open(const CrowdOptions& options, const std::string& server) {
@@ -202,7 +198,7 @@ Result<void> measure(const CrowdOptions& options, Crowd& crowd, pid_t server,
   PERDURE_TRY(processor_before, test::processor_time(server));
   const Nanoseconds begun = Clock::monotonic().now();
   while (crowd.all() < calls_before + options.calls) PERDURE_TRY_VOID(crowd.turn());
-  const double took = seconds_since(begun);
+  const double took = to_seconds(Clock::monotonic().now() - begun);
   PERDURE_TRY(processor, test::processor_time(server));
   PERDURE_TRY(bytes, resident_beside(server, "/calls.pool"));
   const auto calls = static_cast<double>(crowd.all() - calls_before);
@@ -228,14 +224,14 @@ Result<void> lose_server(Crowd& crowd, const ChildPipes& pipes, CrowdFindings& f
     rate.look();
   }
   PERDURE_TRY_VOID(await_word(pipes.from_parent));
-  findings.away_s = seconds_since(begun);
+  findings.away_s = to_seconds(Clock::monotonic().now() - begun);
   begun = Clock::monotonic().now();
   // The first of them may have been applied by the server that is gone.
   for (std::uint64_t more = 0; more < 2; ++more) {
     PERDURE_TRY_VOID(crowd.until_each(1));
     rate.look();
   }
-  findings.back_s = seconds_since(begun);
+  findings.back_s = to_seconds(Clock::monotonic().now() - begun);
   findings.connects_most = rate.most();
   findings.resent = crowd.resent();
   return {};
@@ -265,7 +261,7 @@ Result<CrowdFindings> run_crowd(const CrowdOptions& options) {
     Crowd crowd;
     const Nanoseconds begun = Clock::monotonic().now();
     PERDURE_TRY_VOID(crowd.open(options, plan.listen));
-    findings.opened_s = seconds_since(begun);
+    findings.opened_s = to_seconds(Clock::monotonic().now() - begun);
     PERDURE_TRY_VOID(crowd.until_each(kWarmUpCalls));
     PERDURE_TRY_VOID(measure(options, crowd, pid, findings));
     // The server goes, here or once this process has answered: each client would warn of it.

@@ -202,7 +202,7 @@ class FailureClient {
       if (is_write && calls.status().connections != connections) ++again_;
     }
     if (last) PERDURE_TRY_VOID(calls.wait(*last, RpcLevel::Applied, kCallWithin));
-    part.seconds = static_cast<double>((Clock::monotonic().now() - began).count()) / 1e9;
+    part.seconds = to_seconds(Clock::monotonic().now() - began);
     return part;
   }
 
@@ -355,7 +355,7 @@ constexpr const char* kDerived =
 double RpcFailureRow::seconds_at(double availability, double count,
                                  const RpcFailureOptions& options) const {
   // How long it is up between failures, to be up that share of the time.
-  const double down = static_cast<double>(options.down.count()) / 1e9;
+  const double down = to_seconds(options.down);
   const double up = down * availability / (1 - availability);
   const double quiet = count * call_us / 1e6;
   return quiet + quiet / up * failure_ms / 1e3;

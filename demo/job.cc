@@ -120,7 +120,7 @@ class Job {
     }
     if (result_.killed == 0) kill_one(appender);
     PERDURE_TRY_VOID(appender.drain());
-    result_.many_seconds = static_cast<double>((Clock::monotonic().now() - begun).count()) / 1e9;
+    result_.many_seconds = to_seconds(Clock::monotonic().now() - begun);
     result_.many_records = appender.committed() - first;
     result_.timeline.sample(*log_, appender.committed(), true);
     return {};
@@ -147,7 +147,7 @@ class Job {
     result_.timeline.mark("repair", false);
     const Nanoseconds begun = Clock::monotonic().now();
     const std::vector<RepairReport> reports = log_->repair();
-    result_.repair_seconds = static_cast<double>((Clock::monotonic().now() - begun).count()) / 1e9;
+    result_.repair_seconds = to_seconds(Clock::monotonic().now() - begun);
     result_.timeline.end_mark();
     result_.timeline.sample(*log_, appender.committed(), true);
     if (reports.empty()) {

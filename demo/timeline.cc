@@ -15,9 +15,7 @@ constexpr int kIntervals = 80;  // of the throughput chart
 
 }  // namespace
 
-double Timeline::seconds() const {
-  return static_cast<double>((Clock::monotonic().now() - start_).count()) / 1e9;
-}
+double Timeline::seconds() const { return to_seconds(Clock::monotonic().now() - start_); }
 
 void Timeline::sample(const log::ReplicatedLog& log, std::uint64_t committed, bool now) {
   const Nanoseconds time = Clock::monotonic().now();

@@ -92,7 +92,7 @@ Result<BenchResult> run_workload(KvClient& client, const workload::YcsbMix& mix,
     result.times[static_cast<std::size_t>(operation.kind)].add(
         static_cast<std::uint64_t>((clock.now() - before).count()));
   }
-  result.seconds = std::chrono::duration<double>(clock.now() - began).count();
+  result.seconds = to_seconds(clock.now() - began);
   result.missing = runner.missing;
   for (std::uint64_t each = 0; each < inserted; ++each) {
     const std::string key = workload::ycsb_key(sizes.records + each);

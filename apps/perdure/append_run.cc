@@ -27,8 +27,6 @@ constexpr milliseconds kSettleTime(500);
 
 Nanoseconds now() { return Clock::monotonic().now(); }
 
-double seconds(Nanoseconds time) { return static_cast<double>(time.count()) * 1e-9; }
-
 }  // namespace
 
 AppendRun::AppendRun(Log& log, RecordSource& source, const AppendRunOptions& options)
@@ -168,7 +166,7 @@ void AppendRun::look_around() {
                     [](const ReplicaStatus& replica) { return replica.up; }));
   line_.show(fmt::format("{}, {}, {:.0f} records/s, {} committed, {} of {} replicas up",
                          counted(outcome_.appended, "record"), format_bytes(outcome_.payload_bytes),
-                         static_cast<double>(outcome_.appended) / seconds(at - started_),
+                         static_cast<double>(outcome_.appended) / to_seconds(at - started_),
                          outcome_.committed, up, status.replicas.size()));
 }
 
@@ -207,7 +205,7 @@ void AppendRun::finish() {
     outcome_.error = Error{ErrorCode::TimedOut,
                            fmt::format("nothing was committed for {:.1f} s; the replicas may be "
                                        "slow or too few: see `perdure log repair`",
-                                       seconds(options_.commit_timeout))};
+                                       to_seconds(options_.commit_timeout))};
   }
 }
 

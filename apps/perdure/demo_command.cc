@@ -104,7 +104,7 @@ Result<demo::DemoResult> run_demo(const DemoOptions& options) {
     print(demo::power_text(cuts));
     result.power = std::move(cuts);
   }
-  result.seconds = static_cast<double>((Clock::monotonic().now() - begun).count()) / 1e9;
+  result.seconds = to_seconds(Clock::monotonic().now() - begun);
   return result;
 }
 

@@ -107,8 +107,7 @@ std::string summary_text(const AppendOutcome& outcome, const RecordSource& sourc
   std::string text = fmt::format(
       "appended {}, {}, in {:.2f} s: {:.0f} records/s, {}/s (measured)\n",
       counted(outcome.appended, "record"), format_bytes(outcome.payload_bytes),
-      static_cast<double>(outcome.elapsed.count()) * 1e-9,
-      per_second(outcome.appended, outcome.elapsed),
+      to_seconds(outcome.elapsed), per_second(outcome.appended, outcome.elapsed),
       format_bytes(static_cast<std::uint64_t>(per_second(outcome.payload_bytes, outcome.elapsed))));
   text += fmt::format("committed {} of them, on {} of {} replicas\n", outcome.committed,
                       status.quorum, status.replicas.size());
@@ -176,7 +175,7 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
                     {"committed", outcome.committed},
                     {"payload_bytes", outcome.payload_bytes},
                     {"empty_lines", outcome.empty_lines},
-                    {"seconds", static_cast<double>(outcome.elapsed.count()) * 1e-9},
+                    {"seconds", to_seconds(outcome.elapsed)},
                     {"records_per_second", per_second(outcome.appended, outcome.elapsed)},
                     {"window", command.run.window},
                     {"level", to_string(command.run.level)},

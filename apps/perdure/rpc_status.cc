@@ -71,8 +71,7 @@ std::string status_text(const std::string& server, const RpcServerStatus& status
   for (const RpcExecuting& each : status.executing) {
     text += fmt::format("  {} of client '{}', operator {}: for {:.3f} s\n",
                         each.sequence == 0 ? "a query" : fmt::format("call {}", each.sequence),
-                        each.client, each.operation,
-                        std::chrono::duration<double>(each.lasted).count());
+                        each.client, each.operation, to_seconds(each.lasted));
   }
   return text;
 }

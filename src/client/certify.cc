@@ -200,8 +200,7 @@ class Run {
   std::string why(const Error& error) const {
     std::string text = "not found out: " + error.message;
     if (error.code != ErrorCode::TimedOut) return text;
-    return text + fmt::format("; it had {:g} s for an answer",
-                              std::chrono::duration<double>(options_.timeout).count());
+    return text + fmt::format("; it had {:g} s for an answer", to_seconds(options_.timeout));
   }
   /// What was found stands, if it is that something is broken; else it is told why the step ended.
   CertifyCheck unless_failed(CertifyCheck check, const Result<void>& tried) const {

@@ -10,6 +10,9 @@ namespace perdure {
 /// A length of time or a point of a Clock, in nanoseconds.
 using Nanoseconds = std::chrono::nanoseconds;
 
+/// The same length of time in seconds.
+constexpr double to_seconds(std::chrono::duration<double> time) { return time.count(); }
+
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -29,7 +29,7 @@ void ProgressBar::show(std::uint64_t done, std::string_view what) {
   const double part = std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
   std::string left;
   if (part > 0.02) {
-    const double spent = static_cast<double>((now - started_).count()) / 1e9;
+    const double spent = to_seconds(now - started_);
     left = fmt::format("{:.0f} s left", spent * (1 - part) / part);
   }
   if (terminal_) {

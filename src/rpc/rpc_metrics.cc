@@ -23,9 +23,7 @@ std::string labels_of(const RpcExecuting& executing) {
 }
 
 void write_executing(server::MetricsWriter& text, const RpcServerStatus& status) {
-  const auto lasted = [](const RpcExecuting& each) {
-    return std::chrono::duration<double>(each.lasted).count();
-  };
+  const auto lasted = [](const RpcExecuting& each) { return to_seconds(each.lasted); };
   text.head("perdure_rpc_executing_seconds", "For how long a call has been in its handler.",
             "gauge");
   for (const RpcExecuting& each : status.executing) {

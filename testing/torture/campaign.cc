@@ -98,7 +98,7 @@ class Piece {
   /// Goes on when the process has ended and was not to. Errors: SystemError.
   Result<void> go_on() {
     if (!process_->ended()) return {};
-    sum_.seconds += std::chrono::duration<double>(Clock::monotonic().now() - begun_).count();
+    sum_.seconds += to_seconds(Clock::monotonic().now() - begun_);
     if (const End& end = *process_->ended()) {
       note_end(*end);
       if (next_ < end_) return begin();
