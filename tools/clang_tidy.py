@@ -10,6 +10,7 @@ a finding.
 
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -41,41 +42,51 @@ def compiled_alike(entry):
     return re.sub(r" -(MT|MF|o|c) \S+", "", entry["command"].replace(entry["file"], ""))
 
 
-def prepare(build, directory):
-    """Writes a compilation database into `directory`; {source: the sources it stands for}."""
-    directory.mkdir(parents=True, exist_ok=True)
+def groups(build):
+    """What is read as one: (how to compile it, its sources)."""
     alike = {}  # command: entry, sources
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
         path = pathlib.Path(entry["directory"], entry["file"])
         stands_for = [p for p in parts(path) if wanted(p)]
         if stands_for:
             alike.setdefault(compiled_alike(entry), (entry, []))[1].extend(stands_for)
-    entries, sources = [], {}
-    for entry, all_sources in alike.values():
-        for at in range(0, len(all_sources), SOURCES_TOGETHER_MAX):
-            stands_for = all_sources[at:at + SOURCES_TOGETHER_MAX]
-            # The analyzer looks at functions of included files only below a name like this.
-            name = directory / f"UnifiedSource_{len(entries)}.cc"
-            name.write_text("".join(f'#include "{p}"\n' for p in stands_for), encoding="utf-8")
-            command = entry["command"].replace(entry["file"], str(name))
-            entries.append({"directory": entry["directory"], "file": str(name),
-                            "command": command})
-            sources[name] = stands_for
-    (directory / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
-    return sources
+    return [(entry, sources[at:at + SOURCES_TOGETHER_MAX]) for entry, sources in alike.values()
+            for at in range(0, len(sources), SOURCES_TOGETHER_MAX)]
 
 
-def check(options, directory, source):
-    """What clang-tidy says of `source` where it finds something, else nothing."""
+def read_as_one(options, directory, entry, sources):
+    """What clang-tidy says of the sources read as one where it finds something, else nothing."""
+    # Beside the sources, so that .clang-tidy is found; `entry` is how to compile it. The analyzer
+    # looks at functions of included files only below a name like this.
+    digest = hashlib.sha256("".join(map(str, sources)).encode()).hexdigest()[:16]
+    own = directory / digest
+    own.mkdir(parents=True, exist_ok=True)
+    name = own / "UnifiedSource_0.cc"
+    name.write_text("".join(f'#include "{p}"\n' for p in sources), encoding="utf-8")
+    command = entry["command"].replace(entry["file"], str(name))
+    (own / "compile_commands.json").write_text(json.dumps(
+        [{"directory": entry["directory"], "file": str(name), "command": command}]),
+        encoding="utf-8")
     without = "-bugprone-suspicious-include" + ("" if options.analyze else ",-clang-analyzer-*")
-    command = [options.clang_tidy, "-p", str(directory), "--quiet", f"--checks={without}",
-               f"--header-filter=/({'|'.join(DIRECTORIES)}|include)/[^ ]*[.](h|cc)$", str(source)]
+    command = [options.clang_tidy, "-p", str(own), "--quiet", f"--checks={without}",
+               f"--header-filter=/({'|'.join(DIRECTORIES)}|include)/[^ ]*[.](h|cc)$", str(name)]
     try:
         result = subprocess.run(command, capture_output=True, text=True,
                                 timeout=SOURCE_SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
-        return f"{source}: not done in {SOURCE_SECONDS_MAX} s"
+        return f"{name}: not done in {SOURCE_SECONDS_MAX} s"
     return (result.stdout or result.stderr) if result.returncode != 0 else ""
+
+
+def check(options, directory, entry, sources):
+    """As read_as_one(); by halves where sources of different units have a name in common."""
+    findings = read_as_one(options, directory, entry, sources)
+    if len(sources) == 1 or not re.search(r"error: (redefinition of|call to '\w+' is ambiguous|"
+                                          r"reference to '\w+' is ambiguous)", findings):
+        return findings
+    half = len(sources) // 2
+    return (check(options, directory, entry, sources[:half]) +
+            check(options, directory, entry, sources[half:]))
 
 
 def main(arguments):
@@ -87,18 +98,17 @@ def main(arguments):
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
 
-    # Beside the sources, so that .clang-tidy is found.
     directory = options.build.resolve() / "tidy"
-    sources = prepare(options.build.resolve(), directory)
-    chosen = {s: p for s, p in sources.items() if any(options.only in str(f) for f in p)}
+    chosen = [(entry, sources) for entry, sources in groups(options.build.resolve())
+              if any(options.only in str(source) for source in sources)]
     found = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for findings in pool.map(lambda source: check(options, directory, source), chosen):
+        for findings in pool.map(lambda group: check(options, directory, *group), chosen):
             if findings:
                 found += 1
                 print(findings, flush=True)
 
-    files = sum(len(p) for p in chosen.values())
+    files = sum(len(sources) for _, sources in chosen)
     print(f"clang-tidy: {files} files in {len(chosen)} sources, {found} with findings")
     return 1 if found or not chosen else 0
 

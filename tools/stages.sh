@@ -2,8 +2,9 @@
 # its time and its log under build/logs. On a terminal the last line of the log is shown meanwhile.
 
 stage_logs=build/logs
-# What one clone compiled serves another one, wherever it stands.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+# ccache uses the dependencies that the compiler writes anyway, and preprocesses no unit before: a
+# third of what a first build takes.
+export CCACHE_DEPEND=1
 stage_child=
 
 # Ctrl-C or a signal: the running stage, with all that it has started, ends with us.

@@ -37,7 +37,8 @@ struct FinishedRecord {
 /// runs.
 /// Order: records of one thread are in the log in the order of its calls; all have one order, that
 /// of the LSNs.
-/// Processes: as for Log.
+/// Processes: as for Log. Where memory runs out while records are brought on, the process ends:
+/// nobody would know what became of those of other callers.
 class LogWriter {
  public:
   /// Errors: those of Log::open.

@@ -373,7 +373,7 @@ class DurableSession {
   }
   Result<std::uint64_t> begin_by(std::size_t method, std::span<const persist::UpdateItem> items);
   [[gnu::always_inline]] std::uint64_t begin_common_by(std::size_t method,
-                                                       const persist::UpdateItem& item) {
+                                                       const persist::UpdateItem& item) noexcept {
     if (!idle() && !waiting_.empty()) return 0;  // what waits has begun
     const std::uint64_t request = requester_->begin_common(method, item, nullptr);
     if (request == 0) return 0;

@@ -1,7 +1,8 @@
 // Commit groups. Callers put records into a queue. One at a time leads: takes what is there,
 // appends it, and says of each open record what became of it. That is the writer's own thread, or
 // one of the callers that wait; when its own record is finished, another one goes on. A caller that
-// is alone appends its record itself, past the queue, until it has company or has to sleep.
+// is alone appends its record itself, past the queue, until it has company or has to sleep. What
+// brings records on is noexcept: it holds what belongs to callers of other threads.
 #include <perdure/log_writer.h>
 
 #include <fmt/format.h>
@@ -161,7 +162,7 @@ class LogWriter::State {
     Submission open;
   };
   Alone commit_alone(const log::Content& content, Level level, Nanoseconds now,
-                     Nanoseconds deadline) {
+                     Nanoseconds deadline) noexcept {
     const MutexLock lock(mutex_);
     const bool alone = !options_.own_thread && may_lead() && !closing_ && unfinished_ == 0;
     if (!alone || deadline <= now || !check_level(level).ok()) return {};
@@ -170,21 +171,16 @@ class LogWriter::State {
     ++rounds_;
     const Leading leading(*this);
     ++unfinished_;
-    try {
-      Alone result = append_alone(content, level);
-      last_progress_ = now;
-      sleeps_ = false;
-      if (result.open == nullptr) {
-        --unfinished_;
-        return result;
-      }
-      result.open->deadline = deadline;
-      open_at(level).push_back(result.open);
-      return result;
-    } catch (...) {
+    Alone result = append_alone(content, level);
+    last_progress_ = now;
+    sleeps_ = false;
+    if (result.open == nullptr) {
       --unfinished_;
-      throw;
+      return result;
     }
+    result.open->deadline = deadline;
+    open_at(level).push_back(result.open);
+    return result;
   }
 
   Result<void> submit(const Submission& submission) {
@@ -316,8 +312,8 @@ class LogWriter::State {
   }
 
  private:
-  /// Leads from its construction to its destruction, both under mutex_. What is thrown on the way
-  /// leaves nobody without a leader.
+  /// Leads from its construction to its destruction, both under mutex_. What the user of the log
+  /// throws (with_log) leaves nobody without a leader.
   class Leading {
    public:
     explicit Leading(State& state) : state_(state) { state_.led_ = true; }
@@ -541,7 +537,7 @@ class LogWriter::State {
   /// Everything that can be done at once, and now and then what takes longer: bringing replicas
   /// back, measuring connections that have drifted. After a while without progress it sleeps a
   /// little, if it may.
-  void step(bool may_sleep, Nanoseconds deadline) {
+  void step(bool may_sleep, Nanoseconds deadline) noexcept {
     progress_ = false;
     take_queue();
     const auto polled = log_.poll();

@@ -112,8 +112,10 @@ class Requester {
 
   /// The same for the commonest updates, in the caller: one message, or one WRITE and its flush,
   /// which can be posted at once. `word`: the second item; null: there is none. 0: it is not that,
-  /// or something is wrong, and nothing was done.
-  std::uint64_t begin_common(std::size_t method, const UpdateItem& first, const UpdateItem* word);
+  /// or something is wrong, and nothing was done. Whatever was posted is noted: where memory runs
+  /// out between the two, the process ends.
+  std::uint64_t begin_common(std::size_t method, const UpdateItem& first,
+                             const UpdateItem* word) noexcept;
 
   /// The same for a probe, which counts as an update. Requires Options::probes, for write probes a
   /// probe line.
@@ -370,9 +372,8 @@ inline void Requester::note_common(InFlight& started, const Result<std::size_t>&
   common_room_ = 0;
 }
 
-[[gnu::always_inline]] inline std::uint64_t Requester::begin_common(std::size_t method,
-                                                                    const UpdateItem& first,
-                                                                    const UpdateItem* word) {
+[[gnu::always_inline]] inline std::uint64_t Requester::begin_common(
+    std::size_t method, const UpdateItem& first, const UpdateItem* word) noexcept {
   const CompiledMethod& compiled = methods_[method];
   const std::uint64_t bytes = first.data.length;
   if (bytes - 1 >= compiled.common_bytes_max || first.at > options_.remote.length - bytes ||

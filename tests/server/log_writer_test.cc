@@ -57,6 +57,18 @@ class LogWriterTest : public testing::TestWithParam<WriterSetup> {
   }
   LogWriter open() { return open(peers_.options()); }
 
+  /// Every other record is written in the room that it is sent from.
+  static Result<Ticket> commit(LogWriter& writer, const Payload& payload) {
+    const std::vector<std::byte> record = record_of(payload);
+    if (payload.number % 2 == 0) return writer.commit(record, Level::Committed, kLong);
+    const auto write = [&](std::span<std::byte> room) {
+      std::copy(record.begin(), record.end(), room.begin());
+      return record.size();
+    };
+    return writer.commit_in_place(record.size(), write, Level::Committed, kLong);
+  }
+  void lose_nothing_to_a_take_over(std::uint32_t callers);
+
   /// What a replica holds, in the order of the log.
   std::map<std::uint64_t, Payload> read(std::size_t index) {
     std::map<std::uint64_t, Payload> found;
@@ -172,18 +184,18 @@ TEST_P(LogWriterTest, TheLogIsTrimmedWhileOthersAppend) {
 }
 
 // Expect: no caller hangs, and what was said to be committed is what the next writer finds.
-TEST_P(LogWriterTest, AnotherWriterTakesOverAndNothingCommittedIsLost) {
+void LogWriterTest::lose_nothing_to_a_take_over(std::uint32_t callers) {
   LogWriter first = open();
   const Deadline patience = Deadline::after(kLong);
   std::mutex mutex;
   std::set<Payload> committed;
   std::set<Payload> unknown;
   std::vector<std::thread> threads;
-  for (std::uint32_t thread = 0; thread < kThreads; ++thread) {
+  for (std::uint32_t thread = 0; thread < callers; ++thread) {
     threads.emplace_back([&, thread] {
       for (std::uint32_t number = 0; !patience.passed(); ++number) {
         const Payload payload{thread, number};
-        const auto ticket = first.commit(record_of(payload), Level::Committed, kLong);
+        const auto ticket = commit(first, payload);
         const std::lock_guard lock(mutex);
         if (ticket.ok()) {
           committed.insert(payload);
@@ -219,6 +231,12 @@ TEST_P(LogWriterTest, AnotherWriterTakesOverAndNothingCommittedIsLost) {
     EXPECT_EQ(committed.count(payload) + unknown.count(payload), 1u) << "it was never appended";
   }
 }
+
+TEST_P(LogWriterTest, AnotherWriterTakesOverAndNothingCommittedIsLost) {
+  lose_nothing_to_a_take_over(kThreads);
+}
+
+TEST_P(LogWriterTest, WhoIsAloneLosesNothingToATakeOver) { lose_nothing_to_a_take_over(1); }
 
 // Replicas that are tried again and again do not keep it from who only polls.
 TEST_P(LogWriterTest, WhoPollsIsToldOfATakeOverLongBeforeItsTimeIsOver) {
@@ -511,7 +529,7 @@ TEST_P(LogWriterTest, AReplicaComesBackWhileRecordsAreCommitted) {
   bool back = false;
   const Deadline patience = Deadline::after(kLong);
   while (!back && !patience.passed()) {
-    const auto ticket = writer.commit(record_of({0, ++number}), Level::Committed, kLong);
+    const auto ticket = commit(writer, {0, ++number});
     ASSERT_TRUE(ticket.ok()) << ticket.error().message;
     const auto looked = writer.with_log([&](Log& log) {
       const bool up = log.status().replicas[1].up;
