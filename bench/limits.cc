@@ -89,6 +89,8 @@ class Limits {
       }
       ask("1 MiB durable, bandwidth", transport, [&](Finding& f) { return bandwidth(f, false); });
       ask("1 MiB, both sides durable", transport, [&](Finding& f) { return bandwidth(f, true); });
+      ask("1 MiB in place, both sides durable", transport,
+          [&](Finding& f) { return bandwidth(f, true, /*in_place=*/true); });
       if (transport != "verbs") {
         ask("opening on three replicas", transport, [&](Finding& f) { return opening(f); });
       }
@@ -886,13 +888,14 @@ class Limits {
     return {};
   }
 
-  Result<void> bandwidth(Finding& finding, bool bare_is_durable) {
+  Result<void> bandwidth(Finding& finding, bool bare_is_durable, bool in_place = false) {
     finding.unit = "MiB/s";
     finding.target = "Perdure / bare at least 0.90";
     finding.note = "bare: writes of 1 MiB to the places of a ring as large, ";
     finding.note += bare_is_durable ? "each with CLWB, fence and reply" : "nothing made durable";
     PERDURE_TRY(options, log_options(finding));
     options.record_bytes = kMebibyte;
+    options.in_place = in_place;
     options.pool_bytes = 64 * kMebibyte;
     const std::uint64_t places = options.pool_bytes / kMebibyte;
     const std::uint64_t records = std::max<std::uint64_t>(options_.samples / 20, 32);

@@ -5,6 +5,7 @@
 
 #include "client/dial.h"
 #include "core/assert.h"
+#include "core/bytes.h"
 #include "core/try.h"
 #include "log/log_format.h"
 
@@ -50,7 +51,9 @@ Result<LogUnderTest> LogUnderTest::open(const LogUnderTestOptions& options) {
 }
 
 LogUnderTest::LogUnderTest(Log log, const LogUnderTestOptions& options)
-    : log_(std::move(log)), record_(options.record_bytes, std::byte{0x5a}) {
+    : log_(std::move(log)),
+      record_(options.record_bytes, std::byte{0x5a}),
+      in_place_(options.in_place) {
   trim_every_ = options.pool_bytes / 2 / log::record_bytes(options.record_bytes);
   PERDURE_ASSERT(trim_every_ > 0);
 }
@@ -62,10 +65,17 @@ Result<Ticket> LogUnderTest::append() {
     PERDURE_TRY_VOID(log_.trim(last_.lsn));
     since_trim_ = 0;
   }
-  PERDURE_TRY(ticket, log_.append(record_));
+  PERDURE_TRY(ticket, append_record());
   last_ = ticket;
   ++since_trim_;
   return ticket;
+}
+
+Result<Ticket> LogUnderTest::append_record() {
+  if (!in_place_) return log_.append(record_);
+  PERDURE_TRY(room, log_.claim(record_.size()));
+  store(room.data(), std::uint64_t{since_trim_});
+  return log_.append_claimed(record_.size());
 }
 
 Result<report::Histogram> LogUnderTest::one_by_one(std::uint64_t count) {

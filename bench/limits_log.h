@@ -20,6 +20,7 @@ struct LogUnderTestOptions {
   std::string pool;       // created unless it exists
   std::uint64_t pool_bytes = std::uint64_t{64} << 20;
   std::uint64_t record_bytes = 64;
+  bool in_place = false;  // records lie where they are sent from, and only their first word is new
   LogOptions log = {};  // peers, pool, transport and quorum are filled in
 };
 
@@ -40,9 +41,11 @@ class LogUnderTest {
  private:
   LogUnderTest(Log log, const LogUnderTestOptions& options);
   Result<Ticket> append();
+  Result<Ticket> append_record();
 
   Log log_;
   std::vector<std::byte> record_;
+  bool in_place_ = false;
   std::uint64_t trim_every_ = 0;  // records
   std::uint64_t since_trim_ = 0;
   Ticket last_;

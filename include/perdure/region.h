@@ -211,9 +211,10 @@ class Region {
   /// nothing to wait for calls it now and then. With a timeout it also brings back replicas that
   /// are due (RegionOptions::reconnect) and, when the quorum is lost, asks those that are down
   /// whether a newer writer has the region, another one first each time; that may take this long,
-  /// half of it for each of the two. Errors: QuorumLost; Fenced (a newer writer has the region, as
-  /// a peer has said: then no other error is told; whoever never gives a timeout learns that by
-  /// what it writes or waits for next).
+  /// half of it for each of the two. A peer is connected to by a thread: while the quorum stands
+  /// nobody waits for that, and a later call goes on with it. Errors: QuorumLost; Fenced (a newer
+  /// writer has the region, as a peer has said: then no other error is told; whoever never gives a
+  /// timeout learns that by what it writes or waits for next).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// 8-byte atomics at a multiple of 8, by the responder's processor; they return what was there

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <system_error>
-
 #include "core/try.h"
 
 namespace perdure::log {
@@ -68,33 +65,14 @@ Result<Connected> connect(const ConnectOptions& options, client::DurableSession 
   return connected;
 }
 
-Reconnection::Reconnection(ConnectOptions options, client::DurableSession successor)
-    : options_(std::move(options)), successor_(std::move(successor)), clock_(*options_.clock) {
-  const auto run = [this] {
-    return connect(options_, std::move(successor_),
-                   [this] { return clock_.after(options_.timeout); });
+std::unique_ptr<Reconnection> begin_connecting(ConnectOptions options,
+                                               client::DurableSession successor) {
+  const Clock& clock = *options.clock;
+  const auto shared = std::make_shared<client::DurableSession>(std::move(successor));
+  const auto work = [shared, options = std::move(options)](const StoppableClock& steps) {
+    return connect(options, std::move(*shared), [&] { return steps.after(options.timeout); });
   };
-  try {
-    outcome_ = std::async(std::launch::async, run);
-  } catch (const std::system_error&) {  // there is no thread to be had
-    outcome_ = std::async(std::launch::deferred, run);
-  }
-}
-
-Reconnection::~Reconnection() {
-  stop();
-  if (outcome_.valid() && !ended()) outcome_.wait();
-}
-
-bool Reconnection::ended() const {
-  return outcome_.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
-}
-
-bool Reconnection::wait(const Deadline& deadline) const {
-  while (!ended() && !deadline.passed()) {
-    outcome_.wait_for(std::min(deadline.left(), kDeadlineLookEvery));
-  }
-  return ended();
+  return std::make_unique<Reconnection>(clock, work);
 }
 
 }  // namespace perdure::log

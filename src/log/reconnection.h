@@ -7,14 +7,13 @@
 
 #include "client/durable_session.h"
 #include "client/remote_bytes.h"
+#include "core/background.h"
 #include "core/clock.h"
-#include "core/stoppable_clock.h"
 #include "log/log_format.h"
 #include "log/log_state.h"
 #include "pmem/pool_format.h"
 
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,31 +66,9 @@ struct Connected {
 Result<Connected> connect(const ConnectOptions& options, client::DurableSession successor,
                           const std::function<Deadline()>& until);
 
-/// Threads: one caller at a time.
-class Reconnection {
- public:
-  /// Begins, with a thread of its own if there is one to be had. What `options` points to must
-  /// outlive it, and what comes of it.
-  Reconnection(ConnectOptions options, client::DurableSession successor);
-  /// Stops it, and waits until its thread has noticed. What it has opened is closed.
-  ~Reconnection();
-  Reconnection(const Reconnection&) = delete;
-  Reconnection& operator=(const Reconnection&) = delete;
-
-  /// It ends soon. Does not wait.
-  void stop() { clock_.stop(); }
-  /// Whether it has ended; also where there was no thread: then take() does the work.
-  bool ended() const;
-  /// Until it has, or the deadline has passed. Says whether it has.
-  bool wait(const Deadline& deadline) const;
-  /// What came of it, once. Requires ended().
-  Result<Connected> take() { return outcome_.get(); }
-
- private:
-  const ConnectOptions options_;
-  client::DurableSession successor_;  // the thread's
-  StoppableClock clock_;
-  std::future<Result<Connected>> outcome_;
-};
+using Reconnection = Background<Connected>;
+/// Begins connect(). What `options` points to must outlive it, and what comes of it.
+std::unique_ptr<Reconnection> begin_connecting(ConnectOptions options,
+                                               client::DurableSession successor);
 
 }  // namespace perdure::log

@@ -53,8 +53,7 @@ ConnectOptions Replica::filled(ConnectOptions options, Staging& staging) {
 void Replica::begin_connecting(ConnectOptions options, Staging& staging) {
   PERDURE_ASSERT(!connecting_);
   session_.close();
-  connecting_ =
-      std::make_unique<Reconnection>(filled(std::move(options), staging), session_.successor());
+  connecting_ = log::begin_connecting(filled(std::move(options), staging), session_.successor());
 }
 
 Result<Connected> Replica::connect_now(ConnectOptions options, Staging& staging,

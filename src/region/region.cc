@@ -60,13 +60,14 @@ void Region::Delete::operator()(State* state) const {
 Result<Region> Region::open(RegionOptions options) {
   std::unique_ptr<State, Delete> state(new State);
   PERDURE_TRY_VOID(state->dialer.use_rnic(options.rnic));
+  if (options.reconnect > std::chrono::milliseconds(0)) state->dialer.keep_apart();
   PERDURE_TRY(peers, state->dialer.dial_replicas(options.peers, options.transport));
   options.peer_timeout = bounded(options.peer_timeout);
   options.spin = bounded(options.spin);
   options.reconnect = bounded(options.reconnect);
   state->times = Sampled(std::min(options.level, Level::Durable));
-  PERDURE_TRY(region,
-              region::ReplicatedRegion::open(std::move(peers), options, Clock::monotonic()));
+  PERDURE_TRY(region, region::ReplicatedRegion::open(std::move(peers), options, Clock::monotonic(),
+                                                     /*threads=*/true));
   state->region = std::move(region);
   return Region(std::move(state));
 }

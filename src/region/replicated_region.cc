@@ -27,9 +27,10 @@ constexpr Nanoseconds kAskAgain = std::chrono::seconds(1);
 
 }  // namespace
 
-ReplicatedRegion::ReplicatedRegion(const RegionOptions& options, const Clock& clock)
+ReplicatedRegion::ReplicatedRegion(const RegionOptions& options, const Clock& clock, bool threads)
     : options_(options),
       clock_(clock),
+      threads_(threads),
       staging_(options.staging_bytes),
       landing_(std::make_unique_for_overwrite<std::byte[]>(kLandingBytes)),
       copying_(std::make_unique_for_overwrite<std::byte[]>(kLandingBytes)),
@@ -37,6 +38,10 @@ ReplicatedRegion::ReplicatedRegion(const RegionOptions& options, const Clock& cl
 
 ReplicatedRegion::~ReplicatedRegion() {
   for (Replica& replica : replicas_) {
+    if (replica.connection) replica.connection->stop();
+  }
+  for (Replica& replica : replicas_) {
+    replica.connection.reset();
     replica.session.close();
     replica.landing.reset();
     replica.copying.reset();
@@ -293,7 +298,7 @@ void ReplicatedRegion::send(Replica& replica, const KeptUpdate& update) {
 
 /// What came while it was away, in its order.
 void ReplicatedRegion::send_what_waits(Replica& replica) {
-  if (replica.connecting) return;
+  if (replica.taken_up) return;
   while (replica.session.up() && replica.sent < begun_ &&
          replica.session.in_flight() < client::kUpdatesMax) {
     send(replica, kept(replica.sent + 1));
@@ -333,8 +338,15 @@ Result<void> ReplicatedRegion::poll(Nanoseconds timeout) {
   if (timeout > Nanoseconds{0}) {
     until.emplace(clock_, timeout);
     // A silent peer may use up what it is given: who asks for a newer writer has the other half.
-    bring_back(asks_for_writer() ? Deadline(clock_, timeout / 2) : *until);
+    const Deadline soon = asks_for_writer() ? Deadline(clock_, timeout / 2) : *until;
+    const Nanoseconds since = clock_.now();
+    bring_back(soon);
     progress();
+    while (up() < quorum_ && connects() && !soon.passed()) {  // there is nothing else to do
+      rest(since, std::min(soon.left(), kRestSlice));
+      bring_back(soon);
+      progress();
+    }
   }
   if (up() >= quorum_) return {};
   return lost(until ? *until : Deadline(clock_, timeout));
@@ -528,7 +540,15 @@ Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
   // Whoever opens it next finds no writer. A peer that is silent takes none of the others' time.
   auto to_ask = static_cast<Nanoseconds::rep>(replicas_.size());
   for (Replica& replica : replicas_) {
-    replica.session.give_back(Deadline(clock_, deadline.left() / to_ask--));
+    if (replica.connection) replica.connection->stop();
+  }
+  for (Replica& replica : replicas_) {
+    const Deadline share(clock_, deadline.left() / to_ask--);
+    if (replica.connection && replica.connection->wait(share)) {
+      if (auto unused = replica.connection->take(); unused.ok()) unused->session.give_back(share);
+    }
+    replica.connection.reset();
+    replica.session.give_back(share);
   }
   return closed;
 }

@@ -7,11 +7,13 @@
 
 #include "client/durable_session.h"
 #include "client/staging_ring.h"
+#include "core/background.h"
 #include "core/clock.h"
 #include "region/missed_ranges.h"
 #include "region/region_format.h"
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,10 +33,12 @@ static_assert(kLandingBytes >= kDataAt);
 /// Threads: one caller at a time.
 class ReplicatedRegion {
  public:
-  /// Of the options, peers, transport and rnic are not looked at. Errors: those of Region::open.
+  /// Of the options, peers, transport and rnic are not looked at. `threads`: replicas are connected
+  /// to again by threads of their own, and nobody who writes waits for a peer that is silent.
+  /// Errors: those of Region::open.
   static Result<std::unique_ptr<ReplicatedRegion>> open(
       std::vector<std::unique_ptr<client::Peer>> peers, const RegionOptions& options,
-      const Clock& clock);
+      const Clock& clock, bool threads = false);
   ~ReplicatedRegion();
   ReplicatedRegion(const ReplicatedRegion&) = delete;
   ReplicatedRegion& operator=(const ReplicatedRegion&) = delete;
@@ -68,6 +72,11 @@ class ReplicatedRegion {
     std::vector<Extent> ranges;
     std::vector<std::size_t> epoch_ends;  // in ranges
   };
+  /// Another replica, and its pool.
+  struct Known {
+    std::string peer;
+    std::string uuid;
+  };
   /// Bytes that are on their way to a replica that lacks them: from another one, or from staging.
   struct Copy {
     std::size_t source = 0;  // of staging the target itself
@@ -80,6 +89,15 @@ class ReplicatedRegion {
     bool overtaken = false;      // what is READ is not wanted any more: the target was sent an
                                  // update of these bytes, or has gone
   };
+  /// A connection that updates can be sent over. Its deadlines are those of making it.
+  struct Connected {
+    std::string uuid;  // of the pool
+    // Registered: these go after the session.
+    std::unique_ptr<fabric::Memory> staging;
+    std::unique_ptr<fabric::Memory> landing;
+    std::unique_ptr<fabric::Memory> copying;
+    client::DurableSession session;
+  };
   struct Replica {
     Replica(std::unique_ptr<client::Peer> peer,
             const client::DurableSessionOptions& session_options)
@@ -89,8 +107,9 @@ class ReplicatedRegion {
     std::unique_ptr<fabric::Memory> landing;
     std::unique_ptr<fabric::Memory> copying;
     client::DurableSession session;
-    std::string uuid;                    // of its pool
-    std::optional<Error> unfit;          // it has no method for what was asked for
+    std::unique_ptr<Background<Connected>> connection;  // that is being made anew
+    std::string uuid;                                   // of its pool
+    std::optional<Error> unfit;                         // it has no method for what was asked for
     std::uint64_t bytes = 0;             // of it, behind what a region says of itself
     std::vector<std::byte> start_bytes;  // of its pool, as they were before anything was changed
     RegionStart start;
@@ -101,7 +120,7 @@ class ReplicatedRegion {
     std::uint64_t landed = 0;            // that has resolved on its session, or is in `missed`
     std::uint64_t resolved = 0;          // the same, where nothing is missed
     bool joined = false;                 // it has, or misses, every update of this opening
-    bool connecting = false;             // it is being brought back, and is given nothing yet
+    bool taken_up = false;               // it is being brought back, and is given nothing yet
     bool catching_up = false;            // it came back, and has not had all that it had missed
     bool mixed = false;                  // its return word is set
     bool mixed_before = false;           // and was when the region was opened
@@ -114,7 +133,7 @@ class ReplicatedRegion {
     bool to_be_asked() const { return !session.up() && (!ask_again || ask_again->passed()); }
   };
 
-  ReplicatedRegion(const RegionOptions& options, const Clock& clock);
+  ReplicatedRegion(const RegionOptions& options, const Clock& clock, bool threads);
   client::DurableSessionOptions session_options() const;
   Result<void> ask_pools();
   Result<void> look();
@@ -170,10 +189,17 @@ class ReplicatedRegion {
   void note_lost(Replica& replica);
   bool overlaps_itself(std::uint64_t after, std::uint64_t until) const;
   void bring_back(const Deadline& deadline);
+  bool may_go_on(Replica& replica, bool urgent);
   Result<void> come_back(Replica& replica, const Deadline& deadline);
   void forget(Replica& replica);
-  Result<void> ask_for_pool(Replica& replica, const Deadline& deadline);
-  Result<void> connect(Replica& replica);
+  Result<void> check_pool(const std::string& uuid, const std::vector<Known>& others) const;
+  std::vector<Known> known_beside(const Replica& replica) const;
+  Result<Connected> connect(client::DurableSession successor, const std::vector<Known>& others,
+                            const std::function<Deadline()>& until);
+  void begin_connecting(Replica& replica);
+  Result<Connected> connection_to(Replica& replica, const Deadline& deadline);
+  void go_on_over(Replica& replica, Connected connected);
+  bool connects() const;
   Result<void> take_up(Replica& replica, const Deadline& deadline);
   Result<void> adopt(Replica& replica, const RegionStart& start);
   Result<void> mark_mixed(Replica& replica, bool mixed);
@@ -197,6 +223,7 @@ class ReplicatedRegion {
 
   const RegionOptions options_;
   const Clock& clock_;
+  const bool threads_;
   client::StagingRing staging_;
   std::unique_ptr<std::byte[]> landing_;  // of READs
   std::unique_ptr<std::byte[]> copying_;  // of what is copied from one replica to another

@@ -48,9 +48,9 @@ Result<void> validate(const RegionOptions& options, std::size_t peers) {
 
 Result<std::unique_ptr<ReplicatedRegion>> ReplicatedRegion::open(
     std::vector<std::unique_ptr<client::Peer>> peers, const RegionOptions& options,
-    const Clock& clock) {
+    const Clock& clock, bool threads) {
   PERDURE_TRY_VOID(validate(options, peers.size()));
-  std::unique_ptr<ReplicatedRegion> region(new ReplicatedRegion(options, clock));
+  std::unique_ptr<ReplicatedRegion> region(new ReplicatedRegion(options, clock, threads));
   region->replicas_.reserve(peers.size());  // a replica does not move once it is connected
   for (auto& peer : peers) {
     region->replicas_.emplace_back(std::move(peer), region->session_options());
@@ -273,13 +273,42 @@ Result<void> ReplicatedRegion::open_sessions(std::size_t needed) {
   return check_opened();
 }
 
-/// Opens its session, registers what its updates lie in, and measures and plans it.
-Result<void> ReplicatedRegion::connect(Replica& replica) {
-  client::DurableSession& session = replica.session;
-  session.close();
-  replica.staging.reset();
-  replica.landing.reset();
-  replica.copying.reset();
+std::vector<ReplicatedRegion::Known> ReplicatedRegion::known_beside(const Replica& replica) const {
+  std::vector<Known> others;
+  for (const Replica& other : replicas_) {
+    if (&other != &replica) others.push_back({other.session.peer().name(), other.uuid});
+  }
+  return others;
+}
+
+/// That it is a pool of its own. `others` as known_beside says.
+Result<void> ReplicatedRegion::check_pool(const std::string& uuid,
+                                          const std::vector<Known>& others) const {
+  for (const Known& other : others) {
+    if (other.uuid != uuid) continue;
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("it is the same pool as {} ({}); a replica counts once", other.peer, uuid)};
+  }
+  return {};
+}
+
+/// Asks for the pool, that may be a replica and where nobody has fenced us; opens a session,
+/// registers what its updates lie in, and measures and plans it. `until` is asked before each step.
+/// Looks at nothing that changes while the region is open.
+Result<ReplicatedRegion::Connected> ReplicatedRegion::connect(
+    client::DurableSession successor, const std::vector<Known>& others,
+    const std::function<Deadline()>& until) {
+  Connected connected{{}, {}, {}, {}, std::move(successor)};
+  client::DurableSession& session = connected.session;
+  session.set_deadline(until());
+  PERDURE_TRY(pool, session.peer().describe(options_.pool, session.deadline()));
+  if (pool.epoch > epoch_) {
+    return Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
+                                                pool.writer_name, pool.epoch.value, epoch_.value)};
+  }
+  PERDURE_TRY_VOID(check_pool(pool.uuid, others));
+  connected.uuid = pool.uuid;
   control::SessionRequest request;
   request.pool = options_.pool;
   request.write = true;
@@ -287,24 +316,42 @@ Result<void> ReplicatedRegion::connect(Replica& replica) {
   request.writer = writer_;
   request.writer_name = options_.writer_name.empty() ? client::this_writer() : options_.writer_name;
   request.take_over = options_.take_over;
+  session.set_deadline(until());
   PERDURE_TRY_VOID(session.open(request));
-  if (session.connection().pool.uuid != replica.uuid) {
+  if (session.connection().pool.uuid != connected.uuid) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{} has another pool '{}' now than a moment ago",
                              session.peer().name(), options_.pool)};
   }
   PERDURE_TRY(staging, session.register_memory(staging_.memory()));
-  replica.staging = std::move(staging);
+  connected.staging = std::move(staging);
   PERDURE_TRY(landing, session.register_memory({landing_.get(), kLandingBytes}));
-  replica.landing = std::move(landing);
+  connected.landing = std::move(landing);
   PERDURE_TRY(copying, session.register_memory({copying_.get(), kLandingBytes}));
-  replica.copying = std::move(copying);
-  return session.prepare(true);
+  connected.copying = std::move(copying);
+  session.set_deadline(until());
+  PERDURE_TRY_VOID(session.prepare(true));
+  return connected;
+}
+
+void ReplicatedRegion::go_on_over(Replica& replica, Connected connected) {
+  replica.session.go_on_as(std::move(connected.session));
+  replica.session.set_deadline(std::nullopt);
+  replica.staging = std::move(connected.staging);
+  replica.landing = std::move(connected.landing);
+  replica.copying = std::move(connected.copying);
 }
 
 Result<void> ReplicatedRegion::open_session(Replica& replica) {
   client::DurableSession& session = replica.session;
-  PERDURE_TRY_VOID(connect(replica));
+  PERDURE_TRY(connected, connect(session.successor(), known_beside(replica),
+                                 [&] { return Deadline(clock_, options_.peer_timeout); }));
+  if (connected.uuid != replica.uuid) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} has another pool '{}' now than a moment ago",
+                             session.peer().name(), options_.pool)};
+  }
+  go_on_over(replica, std::move(connected));
   // Nobody else writes from here on; but somebody may have, since it was looked at.
   PERDURE_TRY(read, session.read(0, {landing_.get(), kDataAt, replica.landing.get()}));
   PERDURE_TRY_VOID(await(replica, read));

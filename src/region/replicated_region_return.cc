@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -135,30 +136,69 @@ void ReplicatedRegion::bring_back(const Deadline& deadline) {
       if (replica.catching_up) end_return(replica, deadline);
       continue;
     }
-    if (fenced_) continue;
-    const Nanoseconds now = clock_.now();
-    if (!session.retry_due(now, up() < quorum_)) continue;
+    if (fenced_ || !may_go_on(replica, up() < quorum_)) continue;
     if (deadline.passed()) return;
-    note_lost(replica);
-    replica.connecting = true;
-    session.set_deadline(
-        Deadline(clock_, std::min(deadline.left(), Nanoseconds(options_.peer_timeout))));
+    const Nanoseconds now = clock_.now();
+    replica.taken_up = true;
     const auto back = come_back(replica, deadline);
+    replica.taken_up = false;
     session.set_deadline(std::nullopt);
-    replica.connecting = false;
     if (back.ok()) continue;
     session.mark_down(back.error());
     session.put_off(now, clock_.now());
   }
 }
 
+/// Whether there is something to be done that waits for no connection. By threads it is connected
+/// to first, from the time at which it is to be tried again on.
+bool ReplicatedRegion::may_go_on(Replica& replica, bool urgent) {
+  if (replica.connection) return replica.connection->ended();
+  if (!replica.session.retry_due(clock_.now(), urgent)) return false;
+  note_lost(replica);
+  replica.session.close();
+  if (!threads_) return true;
+  begin_connecting(replica);
+  return replica.connection->ended();
+}
+
+void ReplicatedRegion::begin_connecting(Replica& replica) {
+  const auto successor = std::make_shared<client::DurableSession>(replica.session.successor());
+  const auto work = [this, successor, others = known_beside(replica)](const StoppableClock& steps) {
+    return connect(std::move(*successor), others,
+                   [&] { return steps.after(options_.peer_timeout); });
+  };
+  replica.connection = std::make_unique<Background<Connected>>(clock_, work);
+}
+
+/// Whether a connection is being made.
+bool ReplicatedRegion::connects() const {
+  return std::ranges::any_of(replicas_,
+                             [](const Replica& each) { return each.connection != nullptr; });
+}
+
+/// The connection that was begun, or one that is made now.
+Result<ReplicatedRegion::Connected> ReplicatedRegion::connection_to(Replica& replica,
+                                                                    const Deadline& deadline) {
+  if (!replica.connection) {
+    return connect(replica.session.successor(), known_beside(replica),
+                   [&] { return deadline.within(options_.peer_timeout); });
+  }
+  auto connected = replica.connection->take();
+  replica.connection.reset();
+  return connected;
+}
+
 Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadline) {
-  const std::string had = replica.uuid;
-  auto asked = ask_for_pool(replica, deadline);
-  if (asked.ok()) asked = connect(replica);
-  if (replica.uuid != had) forget(replica);
-  if (asked.ok()) asked = take_up(replica, deadline);
-  if (!asked.ok()) return asked;
+  PERDURE_TRY(connected, connection_to(replica, deadline));
+  // Another one may have come back meanwhile.
+  PERDURE_TRY_VOID(check_pool(connected.uuid, known_beside(replica)));
+  if (const std::string had = std::exchange(replica.uuid, connected.uuid); had != replica.uuid) {
+    forget(replica);
+  }
+  go_on_over(replica, std::move(connected));
+  const Deadline soon = deadline.within(options_.peer_timeout);
+  replica.session.set_deadline(soon);
+  PERDURE_TRY_VOID(take_up(replica, soon));
   if (completion_fd_) PERDURE_TRY_VOID(watch(*completion_fd_, replica));
   replica.catching_up = true;
   log_message(
@@ -174,24 +214,6 @@ void ReplicatedRegion::forget(Replica& replica) {
   replica.joined = replica.whole = false;
   replica.missed.reset();
   replica.resolved = replica.landed = 0;
-}
-
-/// That it is a pool of its own, that may be a replica, and that nobody has fenced us there.
-Result<void> ReplicatedRegion::ask_for_pool(Replica& replica, const Deadline& deadline) {
-  const Deadline soon(clock_, std::min(deadline.left(), Nanoseconds(options_.peer_timeout)));
-  PERDURE_TRY(pool, replica.session.peer().describe(options_.pool, soon));
-  if (pool.epoch > epoch_) {
-    return Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
-                                                pool.writer_name, pool.epoch.value, epoch_.value)};
-  }
-  for (const Replica& other : replicas_) {
-    if (&other == &replica || other.uuid != pool.uuid) continue;
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("it is the same pool as {} ({}); a replica counts once",
-                             other.session.peer().name(), pool.uuid)};
-  }
-  replica.uuid = pool.uuid;
-  return {};
 }
 
 /// Goes on where it was, if it is as it was left, else from the start.
@@ -301,7 +323,7 @@ Result<void> ReplicatedRegion::say_returned(Replica& replica) {
 /// writer has not written only one that is whole.
 bool ReplicatedRegion::has_all_for(const Replica& source, const Replica& target) const {
   const bool of_before = target.all_copied || (target.missed && target.missed->has_more());
-  return &source != &target && source.session.up() && !source.connecting &&
+  return &source != &target && source.session.up() && !source.taken_up &&
          (!of_before || source.whole);
 }
 
@@ -394,7 +416,7 @@ void ReplicatedRegion::write_copy() {
 void ReplicatedRegion::begin_copy() {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     Replica& target = replicas_[index];
-    if (!target.session.up() || target.connecting || !target.missed || target.missed->empty()) {
+    if (!target.session.up() || target.taken_up || !target.missed || target.missed->empty()) {
       continue;
     }
     auto copy = next_copy(index);

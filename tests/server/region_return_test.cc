@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::chrono::minutes kReturnWithin{1};
 constexpr std::chrono::milliseconds kReturnStep{50};
+/// A peer may be silent for longer than any test takes.
+constexpr std::chrono::minutes kSilentLong{2};
 constexpr std::uint64_t kReturnPoolBytes = 4 * 1024 * 1024;
 
 class RegionReturn : public testing::Test {
@@ -33,8 +35,10 @@ class RegionReturn : public testing::Test {
     ASSERT_TRUE(made.ok()) << made.error().message;
   }
 
-  Result<Region> open(std::size_t quorum, std::uint64_t staging_bytes) {
+  Result<Region> open(std::size_t quorum, std::uint64_t staging_bytes,
+                      std::chrono::milliseconds peer_timeout = RegionOptions{}.peer_timeout) {
     RegionOptions options;
+    options.peer_timeout = peer_timeout;
     for (const auto& each : peers_) options.peers.push_back(each->address());
     options.pool = "bytes";
     options.quorum = quorum;
@@ -118,6 +122,38 @@ TEST_F(RegionReturn, WhatIsNotStagedAnyMoreIsCopied) {
     EXPECT_TRUE(region->status().replicas[2].whole);
     EXPECT_FALSE(region->status().may_differ);
   }
+}
+
+// A peer is killed, and stands there again without doing anything. Expect: who writes and polls
+// gets on with the others, however long it might wait; it comes back when it works again, and a
+// region that is closed meanwhile does not wait for it.
+TEST_F(RegionReturn, NobodyWaitsForAPeerThatIsSilent) {
+  start(3);
+  auto region = open(2, 1024 * 1024, kSilentLong);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  for (const bool goes_on : {true, false}) {
+    peers_[2]->kill();
+    const Deadline patience = Deadline::after(kReturnWithin);
+    while (region->status().replicas[2].up && !patience.passed()) write(*region, 0, "gone");
+    peers_[2]->start();
+    peers_[2]->stop();
+    for (std::uint64_t at = 0; at < 50; ++at) {
+      write(*region, at, "here");
+      ASSERT_TRUE(region->poll(kSilentLong).ok());
+    }
+    EXPECT_FALSE(patience.passed());
+    EXPECT_FALSE(region->status().replicas[2].up);
+    if (!goes_on) break;
+    peers_[2]->go_on();
+    await_everything(*region, 2);
+    EXPECT_EQ(read(*region, 49, 4, 2), "here");
+  }
+  const Deadline patience = Deadline::after(kReturnWithin);
+  const auto closed = region->close(std::chrono::seconds(15));
+  EXPECT_TRUE(closed.ok()) << closed.error().message;
+  region = Error{ErrorCode::NotFound, "closed"};
+  EXPECT_FALSE(patience.passed());
+  peers_[2]->go_on();
 }
 
 TEST_F(RegionReturn, FromCItIsTheSame) {
