@@ -21,7 +21,7 @@ struct LogUnderTestOptions {
   std::uint64_t pool_bytes = std::uint64_t{64} << 20;
   std::uint64_t record_bytes = 64;
   bool in_place = false;  // records lie where they are sent from, and only their first word is new
-  LogOptions log = {};  // peers, pool, transport and quorum are filled in
+  LogOptions log = {};    // peers, pool, transport and quorum are filled in
 };
 
 class LogUnderTest {
