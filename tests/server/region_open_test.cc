@@ -211,6 +211,41 @@ TEST_P(RegionOpen, ItsMembersAreTheSameEveryTime) {
   EXPECT_EQ(Region::open(other).code(), ErrorCode::NotFound);
 }
 
+// Connections of a peer go, again and again, while its region is written. Expect: another one is
+// made by a thread meanwhile, nothing is refused, and in the end it has everything.
+TEST_P(RegionOpen, APeerIsConnectedToAgainWhileOthersAreWritten) {
+  start(3);
+  RegionOptions comes_back = options();
+  comes_back.quorum = 2;
+  comes_back.reconnect = std::chrono::milliseconds(2);
+  auto region = Region::open(comes_back);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  const Deadline patience = Deadline::after(kPatience);
+  std::uint64_t at = 0;
+  const auto write_until = [&](bool up) {
+    const auto there = [&] {
+      const RegionReplicaStatus each = region->status().replicas[1];
+      return up ? each.up && !each.catching_up : !each.up;
+    };
+    while (!there() && !patience.passed()) {
+      write(*region, at++ % 1000 * 8, "anything");
+      ASSERT_TRUE(region->poll(std::chrono::milliseconds(1)).ok());
+    }
+  };
+  for (int times = 0; times < 5; ++times) {
+    peers_[1]->end_sessions();
+    write_until(false);
+    write_until(true);
+  }
+  ASSERT_FALSE(patience.passed());
+  write(*region, 0, "the last");
+  ASSERT_TRUE(region->close().ok());
+  region = Region::open(comes_back);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_FALSE(region->status().may_differ);
+  EXPECT_EQ(read(*region, 0, 8, 1), "the last");
+}
+
 // A peer goes down. Expect: the others go on, it misses the rest, and is not called whole again
 // until its user has brought it to equal.
 TEST_P(RegionOpen, AReplicaThatWasDownIsNotWhole) {
