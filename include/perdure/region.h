@@ -156,7 +156,8 @@ struct RegionTimes {
 };
 
 /// A region with one writer at a time: this one.
-/// Threads: one caller at a time; progress is made in the calls. It has no threads of its own.
+/// Threads: one caller at a time; progress is made in the calls. It has no threads of its own,
+/// but while a peer is connected to again (RegionOptions::reconnect).
 /// Processes: a child made by fork() is refused with InvalidArgument, and ends nothing of its
 /// parent's. So is who uses a region that was closed or moved from.
 class Region {
