@@ -239,7 +239,8 @@ class Log {
   /// nothing to wait for calls it now and then. After a pause it lets readers know what is
   /// committed. With a timeout it also brings on replicas that are back (LogOptions::reconnect),
   /// measures connections again whose times have long been others, or, with the quorum lost, asks
-  /// who took over, as append does; it may take this long.
+  /// who took over, as append does; it may take this long. Less than 10 ms bring no replica back,
+  /// neither here nor in wait.
   /// Errors: QuorumLost, Fenced (as for append).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 

@@ -85,8 +85,9 @@ struct RegionOptions {
   /// allows; wait does not end because the quorum is lost then. What was missed is sent again from
   /// staging memory, and when that is full copied from another replica, beside what is written. A
   /// replica that was not there when the region was opened, or whose pool was replaced by a blank
-  /// one or an older copy, is copied as a whole from one that is whole; and one that missed very
-  /// many ranges with what lies between them. 0: none comes back. Only with Level::Durable.
+  /// one or by a copy of an earlier opening, is copied as a whole from one that is whole; and one
+  /// that missed very many ranges with what lies between them. A copy that was made while this
+  /// writer was there passes for the pool itself. 0: none comes back. Only with Level::Durable.
   std::chrono::milliseconds reconnect{0};
   /// How long waiting polls before it sleeps.
   std::chrono::microseconds spin{200};
@@ -184,9 +185,9 @@ class Region {
   /// The bytes are copied. Updates that overlap take effect in the order in which they were begun;
   /// else, between updates, there is no order until one is waited for. A range of 8 bytes at a
   /// multiple of 8 is never torn: a message takes it, unless RegionOptions::primary forces WRITE,
-  /// the level is Visible, or its update is longer than one. Small updates that are begun while
-  /// several are in flight are coalesced: they go together in one message, unless
-  /// RegionOptions::primary forces WRITE.
+  /// the level is Visible, its update is longer than one, or the replica is catching up. Small
+  /// updates that are begun while several are in flight are coalesced: they go together in one
+  /// message, unless RegionOptions::primary forces WRITE.
   ///
   /// Requires    1 B to 16 MiB a range, at most staging_bytes in all.
   /// Durability  none yet: wait for a level.

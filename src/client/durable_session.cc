@@ -223,8 +223,10 @@ Result<void> DurableSession::plan_for(const plan::CostModel& costs) {
                                  choice.places.large};
   PERDURE_TRY_VOID(requester_->use_methods(methods));
   methods_ = std::move(methods);
-  for (const std::size_t pair : {kSmall, kLarge})
+  for (const std::size_t pair : {kSmall, kLarge}) {
     keeps_words_[pair] = keeps_words_of(methods_[pair], 1);
+    keeps_first_words_[pair] = keeps_words_of(methods_[pair], 0);
+  }
   for (const std::size_t place : {kPlaceSmall, kPlaceLarge}) {
     keeps_words_[place] = keeps_words_of(methods_[place], 0);
   }

@@ -421,7 +421,8 @@ class DurableSession {
   std::unique_ptr<persist::Requester> requester_;
   std::optional<Session> connection_;  // goes before the memory that its requests name
   std::vector<Method> methods_;
-  std::array<bool, kMethods> keeps_words_{};  // for records, of the word behind one
+  std::array<bool, kMethods> keeps_words_{};        // for records, of the word behind one
+  std::array<bool, kMethods> keeps_first_words_{};  // for records, of one that is a word itself
   plan::CostModel costs_;
   std::array<Expectation, kMethods> expected_;
   DriftWatch drift_;

@@ -49,8 +49,8 @@ Result<void> DurableSession::check(std::span<const Ranges> epochs) const {
   return {};
 }
 
-/// Whether it is a range and a word behind it that one request of a method keeps in order, and the
-/// word whole if a message would.
+/// Whether it is a range and a word behind it that one request of a method keeps in order, and
+/// words whole if a message would.
 bool DurableSession::is_pair(std::span<const Ranges> epochs) const {
   if (!tail_word_ || epochs.size() != 2 || epochs[0].size() != 1 || epochs[1].size() != 1) {
     return false;
@@ -59,7 +59,10 @@ bool DurableSession::is_pair(std::span<const Ranges> epochs) const {
   const std::uint64_t one_request = std::min(range_bytes_max_, plan::kBatchBytesMax);
   if (!persist::is_word(epochs[1][0]) || length > one_request) return false;
   const auto both = persist::OrderedSize{}.with(length).with(sizeof(std::uint64_t));
-  return keeps_words_[method_for(length)] || !both.fits(gather_bytes_max_);
+  const std::size_t method = method_for(length);
+  const bool kept =
+      keeps_words_[method] && (keeps_first_words_[method] || !persist::is_word(epochs[0][0]));
+  return kept || !both.fits(gather_bytes_max_);
 }
 
 /// Whether its method would have the RNIC store what is promised in whole words, and a message can

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -21,13 +22,15 @@ using BeginWords =
 
 /// Writes a range, waits for it, writes it again, and then the power fails.
 /// Returns how many of its words were torn.
-std::size_t torn(std::uint64_t seed, std::size_t bytes, const BeginWords& begin) {
+std::size_t torn(std::uint64_t seed, std::size_t bytes, const BeginWords& begin,
+                 bool atomic_write = false) {
   Random random(seed);
   fabric::emu::World world(random);
   ServerProfile profile;
   profile.domain = PersistenceDomain::Mhp;
   profile.transport = Transport::InfiniBand;
   profile.write_order = WriteOrder::Unknown;
+  profile.capabilities.atomic_write = atomic_write;
   test::WorldServer::Options machine{kWordsPool, 256 * 1024, {32, 2048}};
   machine.switches.tears_words = true;
   const auto server = *test::WorldServer::start(world, "server", profile, machine);
@@ -41,7 +44,7 @@ std::size_t torn(std::uint64_t seed, std::size_t bytes, const BeginWords& begin)
   std::vector<std::byte> from(2 * bytes, std::byte{1});
   std::fill(from.begin() + static_cast<std::ptrdiff_t>(bytes), from.end(), std::byte{2});
   const auto memory = *session.register_memory(from);
-  EXPECT_TRUE(session.prepare(false).ok());
+  EXPECT_TRUE(session.prepare(atomic_write).ok());
   plan::CostModel slow = session.costs();
   slow.responder_wake_ns = 1e6;  // a processor that is long asleep: WRITEs are cheaper
   EXPECT_TRUE(session.plan_for(slow).ok());
@@ -67,9 +70,9 @@ std::size_t torn(std::uint64_t seed, std::size_t bytes, const BeginWords& begin)
   return found;
 }
 
-std::size_t torn_in_all(std::size_t bytes, const BeginWords& begin) {
+std::size_t torn_in_all(std::size_t bytes, const BeginWords& begin, bool atomic_write = false) {
   std::size_t all = 0;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) all += torn(seed, bytes, begin);
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) all += torn(seed, bytes, begin, atomic_write);
   return all;
 }
 
@@ -93,7 +96,24 @@ TEST(WholeWords, ARangeOfOneWordNeedsNotAsk) {
   EXPECT_EQ(torn_in_all(kWordBytes, any), 0u);
 }
 
-// What the two above would be without.
+// The RNIC stores a word behind it by ATOMIC WRITE, and would store the word itself by WRITE.
+TEST(WholeWords, ARangeOfOneWordNeedsNotAskBeforeAnother) {
+  const auto another = [](const persist::UpdateItem& item) {
+    return persist::UpdateItem{item.at + 4096, item.data};
+  };
+  const BeginWords two = [&](auto& session, const auto& item) {
+    const persist::UpdateItem behind = another(item);
+    const std::array<Ranges, 2> epochs = {Ranges(&item, 1), Ranges(&behind, 1)};
+    return session.update(epochs);
+  };
+  const BeginWords pair = [&](auto& session, const auto& item) {
+    return session.begin(std::array{item, another(item)});
+  };
+  EXPECT_EQ(torn_in_all(kWordBytes, two, true), 0u);
+  EXPECT_GT(torn_in_all(kWordBytes, pair, true), 0u) << "it would be all the same";
+}
+
+// What the first two would be without.
 TEST(WholeWords, AWriteTearsThem) {
   const BeginWords any = [](auto& session, const auto& item) {
     return update(session, item, false);

@@ -262,7 +262,7 @@ class ReplicatedLog {
     return replica.pool() ? configuration_.has(*replica.pool()) : has_unseen_member();
   }
   bool has_unseen_member() const;
-  bool is_due(Replica& replica, Nanoseconds now, bool urgent);
+  bool is_due(Replica& replica, Nanoseconds now, bool urgent, const Deadline& deadline);
   KnownReplicas known_beside(const Replica& replica) const;
   ConnectOptions connect_options(const Replica& replica) const;
   Result<Connected> connection_to(Replica& replica, const Deadline& deadline);

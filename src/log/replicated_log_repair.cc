@@ -16,6 +16,9 @@ namespace {
 // this: what its medium loses meanwhile is not found.
 constexpr int kKeptTimeouts = 12;   // of replica_timeout
 constexpr int kKeptReconnects = 2;  // of reconnect
+// A call with less time than this leaves a connection that was made to one that has more: to bring
+// a replica up takes a connection to another one, and what runs out of time is made anew.
+constexpr Nanoseconds kBringUpWithin = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -91,7 +94,7 @@ void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
       if (replica.connecting() && replica.connecting()->ended()) replica.forget_connecting();
       continue;
     }
-    if (replica.sending() || !is_due(replica, now, urgent)) continue;
+    if (replica.sending() || !is_due(replica, now, urgent, deadline)) continue;
     if (deadline.passed()) return;
     first_to_reconnect_ = index + 1;
     RepairReport report = bring_back(replica, deadline);
@@ -100,8 +103,11 @@ void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
 }
 
 /// Whether bringing it back waits for no connection. By threads it is connected to first.
-bool ReplicatedLog::is_due(Replica& replica, Nanoseconds now, bool urgent) {
-  if (const Reconnection* begun = replica.connecting()) return begun->ended();
+bool ReplicatedLog::is_due(Replica& replica, Nanoseconds now, bool urgent,
+                           const Deadline& deadline) {
+  if (const Reconnection* begun = replica.connecting()) {
+    return begun->ended() && deadline.left() >= kBringUpWithin;
+  }
   if (!replica.session().retry_due(now, urgent)) return false;
   if (!options_.threads) return true;
   replica.begin_connecting(connect_options(replica), staging_);

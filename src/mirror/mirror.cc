@@ -223,6 +223,7 @@ class Mirror::State {
     std::optional<Deadline> deadline;
     PERDURE_TRY_VOID(when_there_is_room(bounded(timeout), deadline, [&] { return begin(*core_); }));
     while (!reached(*core_)) {
+      if (auto why = core_->local_failure()) return *why;
       if (auto why = core_->trouble(); why && why->code == ErrorCode::Fenced) return *why;
       if (stopping_) return closed_meanwhile();
       if (deadline && deadline->passed()) {
@@ -289,7 +290,7 @@ class Mirror::State {
       if (round % kRoundsPerLook != 0) continue;
       (void)core_->begin_gathered();  // what had no room
       if (!deadline) deadline.emplace(Clock::monotonic(), timeout);
-      if (deadline->passed() || stopping_) break;
+      if (deadline->passed() || stopping_ || core_->local_failure()) break;
       if (came) continue;
       if (!since) since = Clock::monotonic().now();
       if (core_->trouble()) break;

@@ -31,6 +31,7 @@
 #include "pmem/region.h"
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,7 +81,11 @@ class ReplicatedMirror {
   Result<bool> is_deep(const MirrorTicket& ticket) const;
   Result<MirrorTicket> write(std::span<const MirrorWriteEpoch> epochs);
   Result<MirrorTicket> store_word(std::uint64_t at, std::uint64_t value);
-  bool reached(const MirrorTicket& ticket) const { return ticket.number <= committed_; }
+  bool reached(const MirrorTicket& ticket) const {
+    return ticket.number <= committed_ && ticket.number < not_here_from_;
+  }
+  /// That the local medium refused something: nothing that was not reached before ever is.
+  const std::optional<Error>& local_failure() const { return local_failure_; }
   /// The last ticket that was given out.
   std::uint64_t begun() const { return begun_ + (gathered_.empty() ? 0 : 1); }
   std::uint64_t committed() const { return committed_; }
@@ -207,7 +212,8 @@ class ReplicatedMirror {
   void note_sent(Replica& replica, Flight flight, const Result<std::uint64_t>& number);
   Result<std::uint64_t> send_copied(Connection& connection);
   static void note_ranges(std::span<const MirrorEpoch> epochs, Flight& flight);
-  Result<void> flush_local(std::span<const MirrorEpoch> epochs);
+  Result<void> flush_local(std::span<const MirrorEpoch> epochs, std::uint64_t update);
+  Error refused_here(Error why, std::uint64_t update);
 
   std::size_t in_sync() const;
   Generation generation() const { return {epoch_.value, generation_count_}; }
@@ -257,8 +263,10 @@ class ReplicatedMirror {
   persist::OrderedSize gathered_size_;
   std::optional<NotDeep> local_not_deep_;
   std::optional<Error> local_failure_;
-  std::vector<persist::UpdateItem> items_;  // scratch
-  std::vector<std::size_t> epoch_items_;    // of each epoch, how many
+  std::uint64_t not_here_from_ =
+      std::numeric_limits<std::uint64_t>::max();  // the update it refused
+  std::vector<persist::UpdateItem> items_;        // scratch
+  std::vector<std::size_t> epoch_items_;          // of each epoch, how many
   std::vector<client::Ranges> ranges_;
 };
 

@@ -116,7 +116,7 @@ Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs,
   ++begun_;
   if (room.anybody) stage(epochs, room.to);
   for (Replica& replica : replicas_) send(replica, epochs);
-  PERDURE_TRY_VOID(flush_local(epochs));
+  PERDURE_TRY_VOID(flush_local(epochs, begun_));
   return MirrorTicket{begun_};
 }
 
@@ -128,8 +128,7 @@ Result<MirrorTicket> ReplicatedMirror::begin_deep(const MirrorRange& range) {
   PERDURE_TRY_VOID(post({&epoch, 1}, room));
   const auto flushed = local_.deep_flush({range.at, range.length});
   if (!flushed.ok() && flushed.code() != ErrorCode::Unsupported) {
-    local_failure_ = flushed.error();
-    return flushed.error();
+    return refused_here(flushed.error(), begun_ + 1);
   }
   ++begun_;
   if (!flushed.ok()) local_not_deep_ = NotDeep{begun_, flushed.error()};
@@ -248,18 +247,23 @@ Result<std::uint64_t> ReplicatedMirror::send_copied(Connection& connection) {
 
 /// Once it was refused nothing of the local medium is believed: whoever waits for what others began
 /// hears of it, too.
-Result<void> ReplicatedMirror::flush_local(std::span<const MirrorEpoch> epochs) {
+Result<void> ReplicatedMirror::flush_local(std::span<const MirrorEpoch> epochs,
+                                           std::uint64_t update) {
   if (local_.domain() == PersistenceDomain::None) return {};
   for (const MirrorEpoch epoch : epochs) {
     std::vector<pmem::Range> ranges;
     ranges.reserve(epoch.size());
     for (const MirrorRange& range : epoch) ranges.push_back({range.at, range.length});
     if (auto flushed = local_.flush(std::span<const pmem::Range>(ranges)); !flushed.ok()) {
-      local_failure_ = flushed.error();
-      return flushed;
+      return refused_here(flushed.error(), update);
     }
   }
   return {};
+}
+
+Error ReplicatedMirror::refused_here(Error why, std::uint64_t update) {
+  not_here_from_ = std::min(not_here_from_, update);
+  return local_failure_.emplace(std::move(why));
 }
 
 /// Whether bytes of these ranges are being sent from where they are: what is stored there now would
@@ -304,7 +308,7 @@ Result<MirrorTicket> ReplicatedMirror::write(std::span<const MirrorWriteEpoch> e
     for (const MirrorWrite& each : epochs[index]) {
       std::memcpy(local_.bytes().data() + each.at, each.bytes.data(), each.bytes.size());
     }
-    PERDURE_TRY_VOID(flush_local({&views[index], 1}));
+    PERDURE_TRY_VOID(flush_local({&views[index], 1}, begun_ + 1));
   }
   return post(views, room);
 }
@@ -323,7 +327,7 @@ Result<MirrorTicket> ReplicatedMirror::store_word(std::uint64_t at, std::uint64_
       .store(value, std::memory_order_release);
   ++begun_;
   for (Replica& replica : replicas_) send_word(replica, at, value);
-  PERDURE_TRY_VOID(flush_local({&epoch, 1}));
+  PERDURE_TRY_VOID(flush_local({&epoch, 1}, begun_));
   return MirrorTicket{begun_};
 }
 

@@ -98,6 +98,12 @@ Error ReplicatedRegion::lost(const std::optional<Deadline>& until) {
   return error;
 }
 
+/// What a pool says that a newer writer has been at.
+Error ReplicatedRegion::taken_over(const control::PoolDescription& pool) const {
+  return {ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
+                                         pool.writer_name, pool.epoch.value, epoch_.value)};
+}
+
 /// Whether there is somebody to be asked, and a reason to.
 bool ReplicatedRegion::asks_for_writer() const {
   return !fenced_ && up() < quorum_ &&
@@ -120,10 +126,10 @@ bool ReplicatedRegion::find_newer_writer(const std::optional<Deadline>& until) {
     const Deadline within(clock_, until ? std::min(until->left(), kAskWithin) : kAskWithin);
     const auto pool = replica.session.peer().describe(options_.pool, within);
     replica.ask_again = Deadline(clock_, kAskAgain);
-    if (!pool.ok() || pool->epoch <= epoch_) continue;
-    fenced_ =
-        Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
-                                             pool->writer_name, pool->epoch.value, epoch_.value)};
+    // Another pool that has come to its place says nothing of this region.
+    const bool other = pool.ok() && !replica.uuid.empty() && pool->uuid != replica.uuid;
+    if (!pool.ok() || other || pool->epoch <= epoch_) continue;
+    fenced_ = taken_over(*pool);
   }
   return fenced_.has_value();
 }
@@ -262,7 +268,7 @@ void ReplicatedRegion::begin_everywhere() {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     Replica& replica = replicas_[index];
     if (!replica.session.up()) {
-      if (replica.missed) note_missed(replica, update);
+      note_lost(replica);  // also of what was in flight to one that has gone just now
       continue;
     }
     if (replica.sent + 1 != begun_) continue;  // it has its turn when it has caught up

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace perdure::region {
@@ -72,10 +73,10 @@ class ReplicatedRegion {
     std::vector<Extent> ranges;
     std::vector<std::size_t> epoch_ends;  // in ranges
   };
-  /// Another replica, and its pool.
+  /// What is known of the pools of the replicas when one of them is connected to.
   struct Known {
-    std::string peer;
-    std::string uuid;
+    std::string own;                                          // its UUID, or nothing
+    std::vector<std::pair<std::string, std::string>> others;  // their peers, and UUIDs
   };
   /// Bytes that are on their way to a replica that lacks them: from another one, or from staging.
   struct Copy {
@@ -148,6 +149,7 @@ class ReplicatedRegion {
   Result<void> write_state(Replica& replica, bool closed);
   Result<void> drain(const Deadline& deadline);
 
+  Error taken_over(const control::PoolDescription& pool) const;
   Error too_few(const std::string& doing) const;
   Error lost(const std::optional<Deadline>& until = std::nullopt);
   bool find_newer_writer(const std::optional<Deadline>& until = std::nullopt);
@@ -192,9 +194,9 @@ class ReplicatedRegion {
   bool may_go_on(Replica& replica, bool urgent);
   Result<void> come_back(Replica& replica, const Deadline& deadline);
   void forget(Replica& replica);
-  Result<void> check_pool(const std::string& uuid, const std::vector<Known>& others) const;
-  std::vector<Known> known_beside(const Replica& replica) const;
-  Result<Connected> connect(client::DurableSession successor, const std::vector<Known>& others,
+  static Result<void> check_apart(const std::string& uuid, const Known& known);
+  Known known_beside(const Replica& replica) const;
+  Result<Connected> connect(client::DurableSession successor, const Known& known,
                             const std::function<Deadline()>& until);
   void begin_connecting(Replica& replica);
   Result<Connected> connection_to(Replica& replica, const Deadline& deadline);

@@ -273,22 +273,20 @@ Result<void> ReplicatedRegion::open_sessions(std::size_t needed) {
   return check_opened();
 }
 
-std::vector<ReplicatedRegion::Known> ReplicatedRegion::known_beside(const Replica& replica) const {
-  std::vector<Known> others;
+ReplicatedRegion::Known ReplicatedRegion::known_beside(const Replica& replica) const {
+  Known known{replica.uuid, {}};
   for (const Replica& other : replicas_) {
-    if (&other != &replica) others.push_back({other.session.peer().name(), other.uuid});
+    if (&other != &replica) known.others.emplace_back(other.session.peer().name(), other.uuid);
   }
-  return others;
+  return known;
 }
 
-/// That it is a pool of its own. `others` as known_beside says.
-Result<void> ReplicatedRegion::check_pool(const std::string& uuid,
-                                          const std::vector<Known>& others) const {
-  for (const Known& other : others) {
-    if (other.uuid != uuid) continue;
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("it is the same pool as {} ({}); a replica counts once", other.peer, uuid)};
+/// That it is a pool of its own.
+Result<void> ReplicatedRegion::check_apart(const std::string& uuid, const Known& known) {
+  for (const auto& [peer, other] : known.others) {
+    if (other != uuid) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("it is the same pool as {} ({}); a replica counts once", peer, uuid)};
   }
   return {};
 }
@@ -297,17 +295,18 @@ Result<void> ReplicatedRegion::check_pool(const std::string& uuid,
 /// registers what its updates lie in, and measures and plans it. `until` is asked before each step.
 /// Looks at nothing that changes while the region is open.
 Result<ReplicatedRegion::Connected> ReplicatedRegion::connect(
-    client::DurableSession successor, const std::vector<Known>& others,
-    const std::function<Deadline()>& until) {
+    client::DurableSession successor, const Known& known, const std::function<Deadline()>& until) {
   Connected connected{{}, {}, {}, {}, std::move(successor)};
   client::DurableSession& session = connected.session;
   session.set_deadline(until());
   PERDURE_TRY(pool, session.peer().describe(options_.pool, session.deadline()));
+  PERDURE_TRY_VOID(check_apart(pool.uuid, known));
   if (pool.epoch > epoch_) {
-    return Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
-                                                pool.writer_name, pool.epoch.value, epoch_.value)};
+    if (known.own.empty() || pool.uuid == known.own) return taken_over(pool);
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("another pool is in its place ({}), of writer '{}' with epoch {}",
+                             pool.uuid, pool.writer_name, pool.epoch.value)};
   }
-  PERDURE_TRY_VOID(check_pool(pool.uuid, others));
   connected.uuid = pool.uuid;
   control::SessionRequest request;
   request.pool = options_.pool;

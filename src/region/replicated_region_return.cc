@@ -163,8 +163,8 @@ bool ReplicatedRegion::may_go_on(Replica& replica, bool urgent) {
 
 void ReplicatedRegion::begin_connecting(Replica& replica) {
   const auto successor = std::make_shared<client::DurableSession>(replica.session.successor());
-  const auto work = [this, successor, others = known_beside(replica)](const StoppableClock& steps) {
-    return connect(std::move(*successor), others,
+  const auto work = [this, successor, known = known_beside(replica)](const StoppableClock& steps) {
+    return connect(std::move(*successor), known,
                    [&] { return steps.after(options_.peer_timeout); });
   };
   replica.connection = std::make_unique<Background<Connected>>(clock_, work);
@@ -191,7 +191,7 @@ Result<ReplicatedRegion::Connected> ReplicatedRegion::connection_to(Replica& rep
 Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadline) {
   PERDURE_TRY(connected, connection_to(replica, deadline));
   // Another one may have come back meanwhile.
-  PERDURE_TRY_VOID(check_pool(connected.uuid, known_beside(replica)));
+  PERDURE_TRY_VOID(check_apart(connected.uuid, known_beside(replica)));
   if (const std::string had = std::exchange(replica.uuid, connected.uuid); had != replica.uuid) {
     forget(replica);
   }

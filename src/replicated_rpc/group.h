@@ -7,6 +7,7 @@
 
 #include "core/clock.h"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,6 +20,23 @@ namespace perdure::replicated_rpc {
 inline constexpr std::size_t kClientNameMax = 32;
 /// Between two looks at logs that had nothing.
 inline constexpr auto kIdle = std::chrono::microseconds(200);
+
+/// With how much time a log is polled that somebody looks after again and again: mostly none, and
+/// now and then enough to bring up a peer that is back (Log::poll).
+class Looks {
+ public:
+  std::chrono::milliseconds next() {
+    const Nanoseconds now = Clock::monotonic().now();
+    if (now - last_ < kLongEvery) return std::chrono::milliseconds(0);
+    last_ = now;
+    return kLong;
+  }
+
+ private:
+  static constexpr auto kLongEvery = std::chrono::milliseconds(10);
+  static constexpr auto kLong = std::chrono::milliseconds(200);
+  Nanoseconds last_{0};
+};
 
 /// Errors: InvalidArgument.
 Result<void> check_group(const ReplicatedRpcGroup& group);

@@ -92,6 +92,7 @@ class ReplicatedRpcClient::State {
   std::atomic<bool> stopping_{false};
   ReplicatedRpcClientOptions options_ PERDURE_GUARDED_BY(mutex_);
   std::optional<Log> log_ PERDURE_GUARDED_BY(mutex_);
+  replicated_rpc::Looks looks_ PERDURE_GUARDED_BY(mutex_);  // at log_
   std::optional<LogReader> effects_ PERDURE_GUARDED_BY(mutex_);
   Nanoseconds read_again_ PERDURE_GUARDED_BY(mutex_){0};    // effects, not before
   std::optional<Error> unread_ PERDURE_GUARDED_BY(mutex_);  // why they could not be
@@ -158,7 +159,7 @@ Result<void> ReplicatedRpcClient::State::note_own(const Record& record) {
 void ReplicatedRpcClient::State::look_after() {
   while (!stopping_.load()) {
     MutexLock lock(mutex_);
-    (void)log_->poll(std::chrono::milliseconds(1));  // what is wrong the next call says
+    (void)log_->poll(looks_.next());  // what is wrong the next call says
     lock.wait_for(idle_, kLookAfter);
   }
 }
@@ -233,7 +234,8 @@ Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
   PERDURE_TRY_VOID(check(handle));
   for (const Deadline deadline = Deadline::after(timeout);;) {
     if (handle.sequence <= applied_) break;
-    const auto polled = log_->poll(std::chrono::milliseconds(1));
+    const auto polled = log_->poll(std::min<std::chrono::milliseconds>(
+        looks_.next(), std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left())));
     const auto read = read_effects(deadline);
     if (handle.sequence <= applied_) break;
     if (!read.ok()) return read.error();

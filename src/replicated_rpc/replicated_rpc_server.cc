@@ -129,6 +129,7 @@ class ReplicatedRpcServer::State {
   std::atomic<bool> stopping_{false};
   ReplicatedRpcServerOptions options_ PERDURE_GUARDED_BY(mutex_);
   std::optional<Log> log_ PERDURE_GUARDED_BY(mutex_);
+  replicated_rpc::Looks looks_ PERDURE_GUARDED_BY(mutex_);  // at log_
   Effects effects_ PERDURE_GUARDED_BY(mutex_);
   std::map<std::string, Calls> calls_ PERDURE_GUARDED_BY(mutex_);  // by client
   /// Replaced peers and those that are in their places now: a client's log may still have one of
@@ -228,7 +229,7 @@ Result<bool> ReplicatedRpcServer::State::turn() {
   const bool worked = !effects_.empty();
   pending_ = effects_.take_record();
   if (worked) PERDURE_TRY_VOID(append_transaction());
-  const auto polled = log_->poll(std::chrono::milliseconds(1));
+  const auto polled = log_->poll(looks_.next());
   if (!polled.ok() && polled.code() == ErrorCode::QuorumLost) {
     PERDURE_TRY_VOID(log_->poll(kLostWithin));
   } else if (!polled.ok()) {

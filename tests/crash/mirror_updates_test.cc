@@ -13,6 +13,7 @@
 #include "core/text_file.h"
 #include "mirror/replicated_mirror.h"
 #include "pmem/crashable_region.h"
+#include "pmem/lent_region.h"
 #include "pmem/pool_format.h"
 #include "testing/temporary_directory.h"
 #include "testing/world_server.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::uint64_t kBytes = 160 * 1024;
 constexpr std::chrono::seconds kPatience{10};
+constexpr std::array<MirrorRange, 1> kWordRange{{{64, 8}}};
 
 class MirrorUpdates : public testing::Test {
  protected:
@@ -162,6 +164,45 @@ class MirrorMemories : public MirrorUpdates {
   const test::TestDirectory place_;
   const LocalStateFile state_{place_.file("tree")};
 };
+
+/// Memory whose medium refuses everything from some time on.
+class RefusingMemory final : public pmem::LentRegion {
+ public:
+  using LentRegion::LentRegion;
+  using Region::flush;
+  Result<void> flush(std::span<const pmem::Range> ranges) override {
+    if (refuses) return Error{ErrorCode::SystemError, "the medium failed"};
+    return LentRegion::flush(ranges);
+  }
+  bool refuses = false;
+};
+
+// What was gathered is begun by somebody else, who is told that the medium here refused it, and the
+// replicas make it durable. Expect: whoever asks for it is not told that it is durable, and what
+// was so before still is.
+TEST_F(MirrorMemories, WhatTheMediumHereRefusedIsNotReached) {
+  RefusingMemory memory(*local_);
+  auto opened = open(MirrorStart::Local, memory, state_);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  mirror_ = std::move(*opened);
+  come_in_sync();
+  const auto before = mirror_->begin(std::array{MirrorEpoch(kWordRange)});
+  ASSERT_TRUE(before.ok()) << before.error().message;
+  ASSERT_TRUE(mirror_->wait(*before, kPatience).ok());
+  const auto refused = mirror_->flush(kWordRange[0]);
+  ASSERT_TRUE(refused.ok()) << refused.error().message;
+  memory.refuses = true;
+  EXPECT_EQ(mirror_->begin_gathered().code(), ErrorCode::SystemError);
+  for (int rounds = 0; rounds < 100'000 && mirror_->committed() < refused->number; ++rounds) {
+    if (!mirror_->progress()) world_.pass(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(mirror_->committed(), refused->number);
+  EXPECT_FALSE(mirror_->reached(*refused));
+  EXPECT_TRUE(mirror_->reached(*before));
+  EXPECT_EQ(mirror_->wait(*refused, kPatience).code(), ErrorCode::SystemError);
+  EXPECT_TRUE(mirror_->local_failure().has_value());
+  mirror_.reset();
+}
 
 // The power of the replica that is copied over the local memory fails on the way, wherever that is.
 // Expect: memory of which a part was copied is not taken for what counts, until all of it was.

@@ -12,6 +12,7 @@
 #include "core/random.h"
 #include "pmem/pool_format.h"
 #include "region/replicated_region.h"
+#include "testing/faulty_device.h"
 #include "testing/relayed_peer.h"
 #include "testing/soak.h"
 #include "testing/world_server.h"
@@ -42,6 +43,7 @@ struct Seen {
   int updates = 0;
   int committed = 0;
   int lost = 0;        // connections
+  int refused = 0;     // requests, as soon as they are posted
   int cuts = 0;        // of a server's power, with an update in flight
   int replaced = 0;    // pools
   int again = 0;       // returns by what was staged
@@ -64,6 +66,9 @@ class Returns {
                                                    {kPool, kPoolBytes, {32, 2048}}));
     }
     client_ = &world_.add_machine("client", profile_of(seed));
+    for (std::size_t index = 0; index < replicas; ++index) {
+      devices_.push_back(std::make_unique<test::FaultyDevice>(*client_));
+    }
     reported_.resize(replicas);
     replaced_.resize(replicas);
     returning_.resize(replicas);
@@ -84,11 +89,15 @@ class Returns {
  private:
   void open(bool reconnects) {
     std::vector<std::unique_ptr<client::Peer>> peers;
-    for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+    for (std::size_t index = 0; index < servers_.size(); ++index) {
+      devices_[index]->fault() = {};
+      peers.push_back(servers_[index]->peer(*devices_[index]));
+    }
     RegionOptions options;
     options.pool = kPool;
     options.quorum = quorum_;
     options.staging_bytes = random_.below(3) != 0 ? 12 * 1024 : 256 * 1024;
+    if (random_.below(3) == 0) options.primary = Primary::Send;  // copies take many messages
     options.measure_costs = false;
     options.take_over = true;
     options.spin = std::chrono::microseconds(0);
@@ -120,12 +129,14 @@ class Returns {
       case 1: return cut();
       case 2: return replace();
       case 3: return come_up();
+      case 4: return refuse();
       case 5:
       case 6:
       case 7: return wait_for_some();
       case 8:
       case 9:
       case 10:
+        for (const auto& device : devices_) device->fault().away = false;
         world_.tick(kTry);
         (void)region_->poll(kTry);
         return;
@@ -139,6 +150,13 @@ class Returns {
   void lose() {
     world_.drop_connections(*client_, servers_[any()]->machine());
     ++seen_.lost;
+  }
+
+  /// One of the next requests goes out, and is said not to have.
+  void refuse() {
+    const std::size_t victim = any();
+    seen_.refused += std::exchange(devices_[victim]->fault().times, 0);
+    devices_[victim]->fault().from_bytes = 500 + random_.below(1500);
   }
 
   void cut() {
@@ -156,6 +174,10 @@ class Returns {
 
   void come_up() {
     world_.cancel_cut();
+    for (const auto& device : devices_) {
+      seen_.refused += device->fault().times;
+      device->fault() = {};
+    }
     for (const auto& server : servers_) {
       if (server->machine().powered() && server->serving()) continue;
       const auto again = server->start_again();
@@ -346,6 +368,7 @@ class Returns {
   fabric::emu::World world_{random_};
   std::vector<std::unique_ptr<test::WorldServer>> servers_;
   fabric::emu::Machine* client_ = nullptr;
+  std::vector<std::unique_ptr<test::FaultyDevice>> devices_;  // its, by replica
   std::size_t quorum_ = 0;
   std::unique_ptr<ReplicatedRegion> region_;
   test::RegionHistory history_{kWords};
@@ -365,13 +388,15 @@ TEST(RegionReturn, WhatWasReportedStaysWhereverItComesBackOrTheWriterDies) {
     Returns(seed, seen).live();
   }
   std::printf(
-      "updates %d, committed %d, connections lost %d, power cuts %d, pools replaced %d, returns "
+      "updates %d, committed %d, connections lost %d, requests refused %d, power cuts %d, pools "
+      "replaced %d, returns "
       "from staging %d, by copy %d, deaths in one %d, left mixed %d, whole ends %d, without a "
       "quorum %d\n",
-      seen.updates, seen.committed, seen.lost, seen.cuts, seen.replaced, seen.again, seen.copied,
-      seen.deaths, seen.mixed, seen.whole_ends, seen.no_quorum);
-  for (const int met : {seen.committed, seen.lost, seen.cuts, seen.replaced, seen.again,
-                        seen.copied, seen.deaths, seen.mixed, seen.whole_ends, seen.no_quorum}) {
+      seen.updates, seen.committed, seen.lost, seen.refused, seen.cuts, seen.replaced, seen.again,
+      seen.copied, seen.deaths, seen.mixed, seen.whole_ends, seen.no_quorum);
+  for (const int met :
+       {seen.committed, seen.lost, seen.refused, seen.cuts, seen.replaced, seen.again, seen.copied,
+        seen.deaths, seen.mixed, seen.whole_ends, seen.no_quorum}) {
     EXPECT_GT(met, 0);
   }
 }
@@ -613,6 +638,59 @@ TEST(RegionReturn, WhatItsSourceHasInFlightIsCopiedOnceItIsThere) {
       ASSERT_EQ(bytes[at], expected) << index << " at " << at;
     }
   }
+}
+
+/// Of a replica that is copied to: an update is in flight to it, the copy's next message is refused
+/// while another update is begun, and its power fails. Whether it was; in the end it has both.
+bool refuse_while_it_is_copied_to(std::uint64_t polls, std::uint64_t later_polls) {
+  constexpr std::uint64_t kAll = 4 * kLandingBytes;
+  Group group(1, {"one", "other"}, Primary::Send, 2 * kAll);
+  test::FaultyDevice device(group.client);
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  peers.push_back(group.servers[0]->peer(group.client));
+  peers.push_back(group.servers[1]->peer(device));
+  group.region.reset();
+  group.open(std::move(peers), 1);
+  group.servers[1]->kill();
+  group.fill(0, kAll, std::byte{1});
+  EXPECT_TRUE(group.servers[1]->start_again().ok());
+  EXPECT_TRUE(group.poll_until([&] { return group.status(1).catching_up; }));
+  const auto write = [&](std::uint64_t at) {
+    const std::vector<std::byte> piece(64, std::byte{2});
+    const RangeWrite range{at, piece};
+    const RangeEpoch epoch(&range, 1);
+    EXPECT_TRUE(group.region->write({&epoch, 1}).ok());
+  };
+  for (std::uint64_t poll = 0; poll < polls; ++poll) (void)group.region->poll();
+  write(kAll);
+  group.servers[1]->machine().starve(true);
+  for (std::uint64_t poll = 0; poll < later_polls; ++poll) (void)group.region->poll();
+  for (int step = 0; step < 100; ++step) group.world.step();
+  device.fault().from_bytes = 1500;
+  write(kAll + 64);
+  device.fault().from_bytes = 0;
+  device.fault().away = false;
+  group.servers[1]->lose_power();
+  group.servers[1]->machine().starve(false);
+  EXPECT_TRUE(group.servers[1]->start_again().ok());
+  EXPECT_TRUE(group.poll_until([&] { return group.have_caught_up(); }));
+  EXPECT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  std::vector<std::byte> bytes(128);
+  EXPECT_TRUE(group.region->read(kAll, bytes, 1).ok());
+  EXPECT_EQ(bytes, std::vector<std::byte>(128, std::byte{2}))
+      << "after " << polls << " and " << later_polls;
+  group.region.reset();
+  return device.fault().times > 0;
+}
+
+TEST(RegionReturn, WhatIsInFlightToOneThatGoesWhileItIsCopiedToIsMissed) {
+  int met = 0;
+  for (std::uint64_t polls = 0; polls < 12; ++polls) {
+    for (std::uint64_t later = 0; later < 4; ++later) {
+      met += refuse_while_it_is_copied_to(polls, later) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(met, 0);
 }
 
 // Each lacks what the other has, and the last that was there went with an update in flight, which

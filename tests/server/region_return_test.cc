@@ -49,6 +49,12 @@ class RegionReturn : public testing::Test {
     return Region::open(std::move(options));
   }
 
+  Epoch pool_epoch(std::size_t index) {
+    const auto pool = describe_pool(peers_[index]->address(), "bytes");
+    EXPECT_TRUE(pool.ok()) << pool.error().message;
+    return pool.ok() ? pool->epoch : Epoch{};
+  }
+
   static void write(Region& region, std::uint64_t at, const std::string& text) {
     const auto ticket = region.write(at, std::as_bytes(std::span(text)));
     ASSERT_TRUE(ticket.ok()) << ticket.error().message;
@@ -154,6 +160,51 @@ TEST_F(RegionReturn, NobodyWaitsForAPeerThatIsSilent) {
   region = Error{ErrorCode::NotFound, "closed"};
   EXPECT_FALSE(patience.passed());
   peers_[2]->go_on();
+}
+
+// In place of the pool of a peer that was killed is another one that was written in a later epoch.
+// Expect: that says nothing of this region, which goes on when the pool is there again.
+TEST_F(RegionReturn, AnotherPoolInItsPlaceFencesNobody) {
+  start(2);
+  auto region = open(2, 1024 * 1024);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  write(*region, 0, "here");
+  peers_[1]->kill();
+  const TestDirectory aside;
+  const auto move_all = [](const std::string& from, const std::string& to) {
+    for (const auto& file : std::filesystem::directory_iterator(from)) {
+      std::filesystem::copy(file, to, std::filesystem::copy_options::recursive);
+      std::filesystem::remove_all(file);
+    }
+  };
+  move_all(peers_[1]->pools().path(), aside.path());
+  peers_[1]->start();
+  make_pool(1);
+  RegionOptions other;
+  other.peers = {peers_[1]->address()};
+  other.pool = "bytes";
+  other.transport = Transport::Tcp;
+  other.measure_costs = false;
+  for (int times = 0; times < 3; ++times) {
+    auto opened = Region::open(other);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    ASSERT_GT(opened->status().epoch, Epoch{0});
+    ASSERT_TRUE(opened->close().ok());
+  }
+  ASSERT_GT(pool_epoch(1), region->status().epoch);
+  for (int times = 0; times < 3; ++times) {
+    EXPECT_EQ(region->poll(std::chrono::milliseconds(500)).code(), ErrorCode::QuorumLost);
+  }
+  EXPECT_FALSE(region->status().replicas[1].up);
+  peers_[1]->kill();
+  for (const auto& file : std::filesystem::directory_iterator(peers_[1]->pools().path())) {
+    std::filesystem::remove_all(file);
+  }
+  move_all(aside.path(), peers_[1]->pools().path());
+  peers_[1]->start();
+  await_everything(*region, 1);
+  write(*region, 0, "back");
+  EXPECT_EQ(read(*region, 0, 4, 1), "back");
 }
 
 TEST_F(RegionReturn, FromCItIsTheSame) {
