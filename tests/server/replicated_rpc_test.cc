@@ -425,6 +425,28 @@ TEST_F(ReplicatedRpc, ACallThatIsOnOneServerOnlyIsNotExecuted) {
   judge(server, {{teller->status().client_id, 2}});
 }
 
+// A peer was away and is back when another one goes for good, and the client only calls: it waits
+// for nothing that could take the time to bring the first one up.
+TEST_F(ReplicatedRpc, AClientThatOnlyCallsBringsBackItsPeers) {
+  ReplicatedRpcClient bank = client("one");
+  expect(bank, begin(bank), RpcLevel::Durable);
+  peers_[1]->kill();
+  expect(bank, begin(bank), RpcLevel::Durable);
+  peers_[1]->start();
+  peers_[0]->kill();
+  const Transfer asked = some_transfer(random_);
+  Result<RpcHandle> handle = Error{ErrorCode::QuorumLost, "not called yet"};
+  for (const Deadline patience = Deadline::after(kBankPatience); !patience.passed();) {
+    handle = bank.call(kTransfer, bytes_of(asked));
+    const bool durable =
+        handle.ok() && bank.wait(*handle, RpcLevel::Durable, std::chrono::milliseconds(1)).ok();
+    if (durable) break;
+    test::pause_for(std::chrono::milliseconds(20));
+  }
+  ASSERT_TRUE(handle.ok()) << handle.error().message;
+  expect(bank, *handle, RpcLevel::Durable);
+}
+
 /// Another application's server, though it may take over. And of two names there is one place, also
 /// when the pools of the first one are gone.
 TEST_F(ReplicatedRpc, WhoseServiceItIsAndHowManyHavePlacesStays) {
