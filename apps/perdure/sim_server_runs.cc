@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <functional>
 #include <optional>
 
 namespace perdure::app {
@@ -30,7 +29,7 @@ std::uint64_t footprint_of(StructureKind kind, const ServerRunOptions& options) 
 
 Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& options,
                               const workload::Structure& structure, Ordering order,
-                              std::function<void(std::uint64_t)> progress) {
+                              const std::string& which, StatusLine& status) {
   workload::TransactionsOptions program_options;
   program_options.logging = options.logging;
   program_options.threads = setup.processor.threads();
@@ -50,7 +49,12 @@ Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& 
   run.persist_point = options.persist_point;
   run.transactions = options.transactions;
   run.warm_transactions = options.warm_up;
-  run.progress = std::move(progress);
+  run.warm_progress = [&](std::uint64_t transactions) {
+    status.show(fmt::format("{}, warm-up {} %", which, 100 * transactions / options.warm_up));
+  };
+  run.progress = [&](std::uint64_t transactions) {
+    status.show(fmt::format("{}, {} %", which, 100 * transactions / options.transactions));
+  };
   run.remote = {static_cast<std::uint32_t>(options.remote_channels),
                 options.remote_epoch_bytes,
                 options.remote_interval_ns * 1000,
@@ -151,10 +155,7 @@ Result<void> simulate_servers(const ServerSetup& setup, const ServerRunOptions& 
           fmt::format("{}: {} ({} of {})", workload::to_string(kind), memsys::to_string(order),
                       rows.size() + 1, options.workloads.size() * options.orders.size());
       status.show(which);
-      const auto progress = [&](std::uint64_t transactions) {
-        status.show(fmt::format("{}, {} %", which, 100 * transactions / options.transactions));
-      };
-      auto result = simulate(setup, options, structure, order, progress);
+      auto result = simulate(setup, options, structure, order, which, status);
       if (!result.ok()) {
         return Error{result.code(), fmt::format("{} under {}: {}", workload::to_string(kind),
                                                 memsys::to_string(order), result.error().message)};

@@ -17,7 +17,8 @@
 namespace perdure::sim {
 namespace {
 
-constexpr std::uint64_t kProgressSteps = 64;  // of a run
+constexpr std::uint64_t kProgressSteps = 64;         // of a run
+constexpr std::uint64_t kProgressStepMax = 1 << 16;  // transactions: less than a second
 
 constexpr std::array<std::string_view, 3> kNames{"sync", "bsp", "transport-ack"};
 constexpr std::uint64_t kAbortsInARowMax = 1000;  // of one transaction
@@ -224,7 +225,7 @@ void NetworkRun::begin(std::uint32_t number) {
     return;
   }
   ++begun_;
-  const std::uint64_t step = options_.transactions / kProgressSteps + 1;
+  const std::uint64_t step = std::min(options_.transactions / kProgressSteps + 1, kProgressStepMax);
   if (options_.progress && begun_ % step == 0) options_.progress(begun_);
   const Time computed = now_ + options_.shape.compute;
   if (!draws_write(me.random, options_.shape)) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/random.h"
+#include "memsys/server/server_machine.h"
 #include "memsys/server/server_run.h"
 #include "workload/transactions.h"
 
@@ -505,6 +506,34 @@ TEST(Server, SaysHowManyTransactionsHaveCommitted) {
   options.progress = [&](std::uint64_t transactions) { told.push_back(transactions); };
   ASSERT_TRUE(run_server(nvm(), cores(1), script, options).ok());
   EXPECT_EQ(told, (std::vector<std::uint64_t>{1, 2, 3, 4}));
+}
+
+TEST(Server, SaysHowFarTheWarmUpIs) {
+  const std::vector<std::vector<Operation>> transactions(200, {{Commit, 0}});
+  Script script({transactions});
+  ServerOptions options;
+  options.warm_transactions = 190;
+  options.transactions = 10;
+  std::vector<std::uint64_t> told;
+  options.warm_progress = [&](std::uint64_t done) { told.push_back(done); };
+  options.progress = [&](std::uint64_t /*done*/) { EXPECT_EQ(told.size(), 63U); };
+  ASSERT_TRUE(run_server(nvm(), cores(1), script, options).ok());
+  ASSERT_EQ(told.size(), 63U);  // every 190 / 64 + 1 transactions
+  for (std::size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i], 3 * (i + 1));
+  // Nothing was to be done: nothing is said.
+  Script again({transactions});
+  told.clear();
+  options.warm_transactions = 0;
+  options.progress = nullptr;
+  ASSERT_TRUE(run_server(nvm(), cores(1), again, options).ok());
+  EXPECT_TRUE(told.empty());
+}
+
+// A step of a hundred million transactions would take minutes.
+TEST(Server, ALongRunIsHeardOfOften) {
+  EXPECT_EQ(progress_step(0), 1U);
+  EXPECT_EQ(progress_step(64), 2U);
+  EXPECT_EQ(progress_step(1'000'000'000), 65'536U);
 }
 
 TEST(Server, AProgramThatEndsEarlyIsToldThoughChannelsGoOn) {

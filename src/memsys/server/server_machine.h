@@ -6,6 +6,8 @@
 #include "core/random.h"
 #include "memsys/server/server_run.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -35,7 +37,11 @@ struct Event {
 enum class Wait : std::uint8_t { None, Memory, Loads, Stores, Persist, Lock };
 enum class Stage : std::uint8_t { Start, TakeLock, Run, Ended };
 
-inline constexpr std::uint64_t kProgressSteps = 64;  // of a run
+/// After how many transactions whoever looks hears of them: a run in 64 steps, and a long one at
+/// least so often that a step takes less than a second.
+inline std::uint64_t progress_step(std::uint64_t transactions) {
+  return std::min<std::uint64_t>(transactions / 64 + 1, std::uint64_t{1} << 16);
+}
 
 /// So many lines of strands are kept before those of persisted strands are looked for.
 inline constexpr std::size_t kOwnLinesMax = 1024;

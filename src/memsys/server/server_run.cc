@@ -262,7 +262,9 @@ void ServerRun::warm_up() {
   const CacheAccess persist =
       options_.ordering == Ordering::Eadr ? CacheAccess::Store : CacheAccess::Persist;
   std::vector<Operation> operations;
+  const std::uint64_t step = progress_step(options_.warm_transactions);
   for (std::uint64_t i = 0; i < options_.warm_transactions; ++i) {
+    if (i > 0 && i % step == 0 && options_.warm_progress) options_.warm_progress(i);
     const auto thread = static_cast<std::uint32_t>(i % processor_.threads());
     const auto start = program_.start(thread);
     if (!start) continue;

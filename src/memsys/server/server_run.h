@@ -44,11 +44,12 @@ struct ServerOptions {
   std::uint64_t transactions = 20'000;  // to be measured
   std::uint64_t warm_transactions = 0;  // before, on the caches only: they take no time
   RemoteOptions remote;
-  PersistLog* log = nullptr;                    // or gets what happens in the buffers
-  BroiLog* broi_log = nullptr;                  // or gets what BROI chose from, each time
-  BufferMutant buffer_mutant;                   // for the tests of the law
-  ControllerMutant controller_mutant;           // the same, and of deadlocks
-  std::function<void(std::uint64_t)> progress;  // hears now and then how many have committed
+  PersistLog* log = nullptr;                         // or gets what happens in the buffers
+  BroiLog* broi_log = nullptr;                       // or gets what BROI chose from, each time
+  BufferMutant buffer_mutant;                        // for the tests of the law
+  ControllerMutant controller_mutant;                // the same, and of deadlocks
+  std::function<void(std::uint64_t)> progress;       // hears now and then how many have committed
+  std::function<void(std::uint64_t)> warm_progress;  // the same, of those that take no time
 };
 
 /// What threads waited for, in all.

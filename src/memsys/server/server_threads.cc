@@ -339,7 +339,7 @@ void ServerRun::unlock(std::uint64_t address, Time at) {
 void ServerRun::commit(Time now) {
   if (stopping_) return;
   ++result_.transactions;
-  const std::uint64_t step = options_.transactions / kProgressSteps + 1;
+  const std::uint64_t step = progress_step(options_.transactions);
   if (options_.progress && result_.transactions % step == 0) {
     options_.progress(result_.transactions);
   }
