@@ -73,6 +73,7 @@ ordered_json json_of(const memsys::Device& device, const MemoryResult& result,
             {"persist", json_of(result.persist)},
             {"wait", json_of(result.wait)}}},
           {"law", {{"holds", true}, {"writes_checked", result.law_checked}}},
+          {"held_events", result.held_most},
           {"lookahead_reached", result.lookahead_reached},
           {"last_line_open", result.trace.last_line_open}};
 }

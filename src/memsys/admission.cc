@@ -35,7 +35,7 @@ Admission::Admission(TraceStreams& streams, Order order, Mutant mutant)
 
 void Admission::on_read(const TraceEvent& event) {
   if (!several_ || event.kind != EventKind::Write) return;
-  lines_[event.line].pending.push_back({event.index, kNever, event.thread});
+  pending_.add(event);
 }
 
 void Admission::start() {
@@ -98,19 +98,19 @@ bool Admission::allow_write(Thread& thread, const TraceEvent& event, Cycle& at) 
 
 /// Writes of other threads to the same line that come first in the trace.
 bool Admission::allow_line(const TraceEvent& event, Cycle& at, Thread& thread) {
-  const auto found = lines_.find(event.line);
-  PERDURE_ASSERT(found != lines_.end());
-  const Line& line = found->second;
   // Those that have persisted come first in the trace: later ones wait for this one.
-  at = std::max(at, line.thread == event.thread ? line.persisted_by_others : line.persisted);
-  for (const Pending& each : line.pending) {
-    if (each.index >= event.index) break;
-    if (each.thread == event.thread) continue;
-    if (each.persists == kNever) {
+  if (const auto past = past_.find(event.line); past != past_.end()) {
+    const Past& line = past->second;
+    at = std::max(at, line.thread == event.thread ? line.persisted_by_others : line.persisted);
+  }
+  const PendingWrites::Write* each = pending_.first(event.line);
+  for (; each != nullptr && each->index < event.index; each = pending_.next(*each)) {
+    if (each->thread == event.thread) continue;
+    if (each->persists == kNever) {
       thread.blocked = Blocked::Line;
       return false;
     }
-    at = std::max(at, each.persists);
+    at = std::max(at, each->persists);
   }
   return true;
 }
@@ -168,34 +168,35 @@ void Admission::on_persist_known(const TraceEvent& write, Cycle persists) {
   thread.last_persist = std::max(thread.last_persist, persists);
   global_last_persist_ = std::max(global_last_persist_, persists);
   if (several_) {
-    for (Pending& each : lines_[write.line].pending) {
-      if (each.index == write.index) each.persists = persists;
-    }
+    PendingWrites::Write* mine = pending_.first(write.line);
+    while (mine != nullptr && mine->index != write.index) mine = pending_.next(*mine);
+    PERDURE_ASSERT(mine != nullptr);
+    mine->persists = persists;
   }
   if (blocked_ > 0) update_blocked();
 }
 
 void Admission::on_persisted(const TraceEvent& write) {
   if (!several_) return;
-  Line& line = lines_.find(write.line)->second;
-  const auto mine = std::find_if(line.pending.begin(), line.pending.end(),
-                                 [&](const Pending& each) { return each.index == write.index; });
-  if (line.thread != write.thread) line.persisted_by_others = line.persisted;
-  line.thread = write.thread;
-  line.persisted = mine->persists;
-  line.pending.erase(mine);
-  if (line.pending.empty()) remember(write.line, line);
+  Past& past = past_[write.line];
+  if (past.thread != write.thread) past.persisted_by_others = past.persisted;
+  past.thread = write.thread;
+  const PendingWrites::Write* mine = pending_.first(write.line);
+  while (mine->index != write.index) mine = pending_.next(*mine);
+  past.persisted = mine->persists;
+  pending_.remove(write);
+  if (pending_.first(write.line) == nullptr) remember(write.line, past);
 }
 
-void Admission::remember(std::uint64_t number, Line& line) {
-  line.remembered_at = remembered_count_++;
-  remembered_.push(number);
+void Admission::remember(std::uint64_t line, Past& past) {
+  past.remembered_at = remembered_count_++;
+  remembered_.push(line);
   if (remembered_.size() <= kLinesRemembered) return;
-  const auto oldest = lines_.find(remembered_.front());
+  const auto oldest = past_.find(remembered_.front());
   remembered_.pop();
-  if (oldest == lines_.end() || !oldest->second.pending.empty()) return;
+  if (oldest == past_.end() || pending_.first(oldest->first) != nullptr) return;
   const bool again = oldest->second.remembered_at + kLinesRemembered >= remembered_count_;
-  if (!again) lines_.erase(oldest);
+  if (!again) past_.erase(oldest);
 }
 
 /// Opens the next epoch when no thread has a write left in this one, and all are known to persist.

@@ -2,8 +2,10 @@
 // orders of persistence differ; the controller behind it is the same for all.
 #pragma once
 
+#include "memsys/pending_writes.h"
 #include "memsys/trace_streams.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -73,6 +75,8 @@ class Admission {
   /// What each thread that can not go on waits for; for the message about a deadlock.
   std::string describe_blocked();
   void start();
+  /// For how many writes and lines it has memory.
+  std::size_t room() const { return pending_.room() + past_.size(); }
 
  private:
   enum class Blocked : std::uint8_t { No, Fence, Epoch, Line, Lookahead, Finished };
@@ -88,21 +92,16 @@ class Admission {
     bool fence = false;
     Blocked blocked = Blocked::No;
   };
-  struct Pending {
-    std::uint64_t index = 0;
-    Cycle persists = kNever;
-    std::uint32_t thread = 0;
-  };
-  struct Line {
-    std::vector<Pending> pending;  // read, and not yet persisted
-    std::uint32_t thread = 0;      // of its last persist
+  /// Of a line of which a write has persisted.
+  struct Past {
+    std::uint32_t thread = 0;  // of its last persist
     Cycle persisted = 0;
     Cycle persisted_by_others = 0;    // the last one of another thread than that
     std::uint64_t remembered_at = 0;  // in the count of lines that were, when nothing was pending
   };
 
   void on_persist_known(const TraceEvent& write, Cycle persists);
-  void remember(std::uint64_t number, Line& line);
+  void remember(std::uint64_t line, Past& past);
   void update(std::uint32_t number);
   void update_blocked();
   bool allow_write(Thread& thread, const TraceEvent& event, Cycle& at);
@@ -116,7 +115,8 @@ class Admission {
   const Mutant mutant_;
   const bool several_;
   std::vector<Thread> threads_;
-  std::unordered_map<std::uint64_t, Line> lines_;
+  PendingWrites pending_;                         // read, and not yet persisted; of several threads
+  std::unordered_map<std::uint64_t, Past> past_;  // by line
   Ring<std::uint64_t> remembered_;  // lines, in the order in which nothing was pending any more
   std::uint64_t remembered_count_ = 0;
   std::uint32_t front_thread_ = 0;

@@ -33,7 +33,7 @@ BufferedAdmission::BufferedAdmission(TraceStreams& streams, const TraceSummary& 
 
 void BufferedAdmission::on_read(const TraceEvent& event) {
   if (threads_.size() < 2 || event.kind != EventKind::Write) return;
-  lines_[event.line].emplace_back(event.index, event.thread);
+  pending_.add(event);
 }
 
 std::uint32_t BufferedAdmission::bank_of(std::uint64_t line) const {
@@ -115,11 +115,11 @@ bool BufferedAdmission::buffer_write(std::uint32_t number, const TraceEvent& eve
 
 bool BufferedAdmission::depends(const TraceEvent& event) const {
   if (threads_.size() < 2 || mutant_.ignores_lines) return false;
-  const auto found = lines_.find(event.line);
-  if (found == lines_.end()) return false;
-  return std::any_of(found->second.begin(), found->second.end(), [&](const auto& each) {
-    return each.first < event.index && each.second != event.thread;
-  });
+  const PendingWrites::Write* each = pending_.first(event.line);
+  for (; each != nullptr && each->index < event.index; each = pending_.next(*each)) {
+    if (each->thread != event.thread) return true;
+  }
+  return false;
 }
 
 // --- persisted ---------------------------------------------------------------------------------
@@ -180,9 +180,7 @@ void BufferedAdmission::on_persisted(const TraceEvent& write) {
     --unpersisted_;
   }
   if (threads_.size() < 2) return;
-  const auto found = lines_.find(write.line);
-  std::erase_if(found->second, [&](const auto& each) { return each.first == write.index; });
-  if (found->second.empty()) lines_.erase(found);
+  pending_.remove(write);
 }
 
 // --- the choice --------------------------------------------------------------------------------

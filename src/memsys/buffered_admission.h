@@ -6,10 +6,11 @@
 #include "memsys/address_map.h"
 #include "memsys/admission.h"
 #include "memsys/order_sizes.h"
+#include "memsys/pending_writes.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace perdure::memsys {
@@ -64,6 +65,8 @@ class BufferedAdmission {
   void on_persisted(const TraceEvent& write);
 
   std::string describe_blocked();
+  /// For how many writes it has memory, beside the buffers.
+  std::size_t room() const { return pending_.room(); }
 
  private:
   struct Entry {
@@ -135,7 +138,7 @@ class BufferedAdmission {
   const std::uint64_t places_;
   const std::uint32_t banks_in_channel_;
   std::vector<Thread> threads_;
-  std::unordered_map<std::uint64_t, std::vector<std::pair<std::uint64_t, std::uint32_t>>> lines_;
+  PendingWrites pending_;                    // of several threads
   std::vector<std::uint32_t> bank_waiting_;  // BROI: writes in the controller
   std::vector<Given> given_;
   std::uint64_t waiting_ = 0;      // requests in the controller

@@ -15,7 +15,10 @@
 namespace perdure::memsys {
 namespace {
 
-constexpr std::uint64_t kProgressMask = (1 << 14) - 1;  // of the requests that are left
+// Of the requests that are left.
+constexpr std::uint64_t kProgressMask = (1 << 14) - 1;
+constexpr std::uint64_t kRoomMask = (1 << 12) - 1;
+static_assert((kProgressMask & kRoomMask) == kRoomMask);
 
 constexpr std::array<std::string_view, 3> kPointNames{"accept", "bus", "array"};
 
@@ -60,6 +63,7 @@ class MemoryRun {
  private:
   void accept_next();
   void send_commands();
+  void look_how_far();
   void on_served(const Request& request);
   void add_persist(const TraceEvent& write, Cycle cycle);
   auto sink() {
@@ -174,10 +178,17 @@ void MemoryRun<AnAdmission>::send_commands() {
   for (Channel& channel : channels_) {
     if (channel.next() != now_ || !channel.step(now_)) continue;
     --waiting_;
-    if ((--left_ & kProgressMask) == 0 && options_.progress) options_.progress(left_);
+    if ((--left_ & kRoomMask) == 0) look_how_far();
     served_at_ = now_;
     on_served(channel.served());
   }
+}
+
+template <typename AnAdmission>
+void MemoryRun<AnAdmission>::look_how_far() {
+  result_.room_most = std::max(
+      result_.room_most, streams_.room() + law_.room() + admission_.room() + persists_.size());
+  if ((left_ & kProgressMask) == 0 && options_.progress) options_.progress(left_);
 }
 
 template <typename AnAdmission>
@@ -260,6 +271,7 @@ Result<MemoryResult> MemoryRun<AnAdmission>::result() {
   result_.law_checked = law_.checked();
   result_.lower_bound = occupancy_.cycles();
   result_.lookahead_reached = streams_.lookahead_reached();
+  result_.held_most = streams_.held_most();
   return std::move(result_);
 }
 

@@ -10,6 +10,7 @@
 #include "memsys/persist_law.h"
 #include "memsys/trace.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -52,6 +53,10 @@ struct MemoryResult {
   Cycle lower_bound = 0;  // of finish_cycle, whatever the order: banks and buses can not do more
   std::uint64_t law_checked = 0;
   bool lookahead_reached = false;
+  std::uint64_t held_most = 0;  // events that were held at once because other threads were behind
+  /// For how many events, writes, epochs and lines there was memory, beside what the device alone
+  /// decides: the most that was seen, each 2^12 requests and in the end.
+  std::size_t room_most = 0;
 };
 
 /// Simulates the whole trace, of which `summary` is the survey.

@@ -23,12 +23,12 @@ void PersistLaw::on_read(const TraceEvent& event) {
       return;
     case EventKind::Write: break;
   }
-  Ring<Epoch>& epochs = thread.epochs;
+  BlockQueue<Epoch>& epochs = thread.epochs;
   if (epochs.empty() || epochs.back().number != thread.number) {
     epochs.push({thread.number, thread.strand, event.index, 0});
   }
   ++epochs.back().left;
-  if (has_lines()) lines_[event.line].push_back({event.index, event.thread});
+  if (has_lines()) pending_.add(event);
 }
 
 void PersistLaw::on_persist(const TraceEvent& write, Cycle cycle) {
@@ -38,7 +38,7 @@ void PersistLaw::on_persist(const TraceEvent& write, Cycle cycle) {
 }
 
 void PersistLaw::check_epoch(const TraceEvent& write, Cycle cycle) {
-  Ring<Epoch>& epochs = threads_[write.thread].epochs;
+  BlockQueue<Epoch>& epochs = threads_[write.thread].epochs;
   PERDURE_ASSERT(!epochs.empty());
   std::size_t own = 0;
   while (own + 1 < epochs.size() && epochs[own + 1].first <= write.index) ++own;
@@ -54,18 +54,19 @@ void PersistLaw::check_epoch(const TraceEvent& write, Cycle cycle) {
 }
 
 void PersistLaw::check_line(const TraceEvent& write, Cycle cycle) {
-  const auto found = lines_.find(write.line);
-  PERDURE_ASSERT(found != lines_.end());
-  std::vector<Pending>& pending = found->second;
-  for (std::size_t i = 0; i < pending.size(); ++i) {
-    if (pending[i].index == write.index) {
-      pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
-      break;
-    }
-    if (pending[i].thread == write.thread && !options_.strands) continue;
-    broke(write, cycle, pending[i].index, "the write to the same line of");
+  const PendingWrites::Write* each = pending_.first(write.line);
+  for (; each != nullptr && each->index != write.index; each = pending_.next(*each)) {
+    if (each->thread == write.thread && !options_.strands) continue;
+    broke(write, cycle, each->index, "the write to the same line of");
   }
-  if (pending.empty()) lines_.erase(found);
+  PERDURE_ASSERT(each != nullptr);
+  pending_.remove(write);
+}
+
+std::size_t PersistLaw::room() const {
+  std::size_t room = pending_.room();
+  for (const Thread& thread : threads_) room += thread.epochs.room();
+  return room;
 }
 
 void PersistLaw::broke(const TraceEvent& write, Cycle cycle, std::uint64_t earlier,

@@ -5,11 +5,12 @@
 // persists first.
 #pragma once
 
-#include "memsys/trace_streams.h"
+#include "memsys/block_queue.h"
+#include "memsys/pending_writes.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace perdure::memsys {
@@ -32,6 +33,8 @@ class PersistLaw {
   const std::string& broken() const { return broken_; }
   /// How many writes were checked.
   std::uint64_t checked() const { return checked_; }
+  /// For how many writes and epochs it has memory.
+  std::size_t room() const;
 
  private:
   struct Epoch {
@@ -41,15 +44,10 @@ class PersistLaw {
     std::uint64_t left = 0;   // writes not yet persisted
   };
   struct Thread {
-    Ring<Epoch> epochs;  // with writes left, oldest first
+    BlockQueue<Epoch> epochs;  // with writes left, oldest first
     std::uint64_t number = 0;
     std::uint64_t strand = 0;
   };
-  struct Pending {
-    std::uint64_t index = 0;
-    std::uint32_t thread = 0;
-  };
-
   /// Whether writes to one line may come in another order than that of epochs.
   bool has_lines() const { return threads_.size() > 1 || options_.strands; }
   void check_epoch(const TraceEvent& write, Cycle cycle);
@@ -59,7 +57,7 @@ class PersistLaw {
   const Options options_;
   std::vector<ThreadName> names_;
   std::vector<Thread> threads_;
-  std::unordered_map<std::uint64_t, std::vector<Pending>> lines_;  // if has_lines
+  PendingWrites pending_;  // if has_lines
   std::uint64_t checked_ = 0;
   std::string broken_;
 };

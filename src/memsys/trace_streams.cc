@@ -1,6 +1,8 @@
 // One trace as many threads: see trace_streams.h.
 #include "memsys/trace_streams.h"
 
+#include <algorithm>
+
 namespace perdure::memsys {
 
 TraceStreams::TraceStreams(TraceReader& reader, const TraceSummary& summary,
@@ -25,11 +27,17 @@ bool TraceStreams::read_until(std::uint32_t thread, std::size_t k) {
       ended_early_ = true;
       return false;
     }
-    ++held_;
+    held_most_ = std::max(held_most_, ++held_);
     streams_[event.thread].held.push(event);
     if (event.kind != EventKind::Read) listener_.on_read(event);
   }
   return true;
+}
+
+std::size_t TraceStreams::room() const {
+  std::size_t room = 0;
+  for (const Stream& stream : streams_) room += stream.held.room();
+  return room;
 }
 
 }  // namespace perdure::memsys

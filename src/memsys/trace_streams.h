@@ -2,8 +2,10 @@
 // front to back, in bounded memory.
 #pragma once
 
+#include "memsys/block_queue.h"
 #include "memsys/trace.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -80,12 +82,16 @@ class TraceStreams {
   /// The trace is not the one of the survey any more: somebody has written to it meanwhile.
   bool ended_early() const { return ended_early_; }
   bool lookahead_reached() const { return lookahead_reached_; }
+  /// The most events that were held at once.
+  std::uint64_t held_most() const { return held_most_; }
+  /// For how many events there is memory.
+  std::size_t room() const;
   /// Errors: as TraceReader::outcome; the streams then end early.
   Result<void> outcome() const { return reader_.outcome(); }
 
  private:
   struct Stream {
-    Ring<TraceEvent> held;
+    BlockQueue<TraceEvent> held;
     std::uint64_t left = 0;
     std::uint64_t writes_left = 0;
   };
@@ -97,6 +103,7 @@ class TraceStreams {
   const std::uint64_t held_max_;
   std::vector<Stream> streams_;
   std::uint64_t held_ = 0;
+  std::uint64_t held_most_ = 0;
   bool lookahead_reached_ = false;
   bool ended_early_ = false;
 };
