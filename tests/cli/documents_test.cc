@@ -580,6 +580,31 @@ TEST(Documents, FiguresOfTheServerSayWhatBeatsBroiAndWhatMoreCoresTake) {
   EXPECT_NEAR(std::stod(remarks.substr(remarks.find(before) + before.size())),
               100 * (std::exp(logs / 5) - 1), 1.5);
   EXPECT_NE(remarks.find("the paper's motivation has 36 %"), std::string::npos) << remarks;
+/// Figure 11 has no number in the text. What more cores make of figure 10's stands by assumption:
+/// both places of the logs, and of each the memory of the file and one that grows.
+void expect_every_assumption_has_the_rows_gains(const nlohmann::json& eleven) {
+  EXPECT_TRUE(eleven.at("claims").empty());
+  const nlohmann::json& assumptions = eleven.at("assumptions");
+  ASSERT_EQ(assumptions.size(), 4u);
+  // Rows of 4, 8 and 16 cores; four cores have the file's memory under both.
+  constexpr std::size_t kRows[4][3] = {{2, 3, 4}, {2, 5, 6}, {9, 10, 11}, {9, 12, 13}};
+  for (std::size_t i = 0; i < assumptions.size(); ++i) {
+    const nlohmann::json& claims = assumptions.at(i).at("claims");
+    ASSERT_EQ(claims.size(), 3u);
+    for (std::size_t k = 0; k < claims.size(); ++k) {
+      const nlohmann::json& row = eleven.at("rows").at(kRows[i][k]);
+      const std::string cores = row.at("cores");
+      EXPECT_EQ(row.at("BROI queues"), std::to_string(std::stoul(cores) * 2 * 8));
+      EXPECT_TRUE(claims.at(k).at("what").get<std::string>().starts_with(cores + " cores")) << row;
+      EXPECT_EQ(claims.at(k).at("published"), 1.28);
+      EXPECT_NEAR(claims.at(k).at("simulated").get<double>(),
+                  std::stod(row.at("broi over epoch").get<std::string>()), 0.005);
+    }
+  }
+  EXPECT_NE(eleven.at("remarks").dump().find("is kept or more on every number of cores"),
+            std::string::npos);
+}
+
 
   // Five numbers of cores on the file's memory, then 8 and 16 on one that grows with them; the
   // same with the threads' logs apart.
@@ -620,6 +645,7 @@ TEST(Documents, OfTheSimulatedNetworkAreWhatTheirSchemasSay) {
   expect_every_claim_is_brought_in(nlohmann::json::parse(claimed.out));
   auto directory = test::TemporaryDirectory::make(::testing::TempDir());
   ASSERT_TRUE(directory.ok()) << directory.error().message;
+  expect_every_assumption_has_the_rows_gains(eleven);
   const std::string page = directory->path() + "/figure_2.html";
   EXPECT_EQ(
       expect_document({"sim", "figure", "2", "--report", page}, "figure-simulation.schema.json")
