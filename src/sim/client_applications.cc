@@ -11,6 +11,7 @@ namespace perdure::sim {
 namespace {
 
 constexpr double kTransactionsMax = 1e8;
+constexpr double kEpochsMax = 4096;
 
 Result<std::vector<ClientApplication>> applications_of(ParameterFile& file) {
   std::vector<ClientApplication> applications;
@@ -30,7 +31,14 @@ Result<std::vector<ClientApplication>> applications_of(ParameterFile& file) {
     };
     ClientApplication& each = applications.emplace_back();
     each.name = printable_name(table);
-    each.shape.epochs = count("epochs", "epochs", 4096);
+    each.shape.epochs = count("epochs", "epochs", kEpochsMax);
+    each.epochs_least = count("epochs_least", "epochs", kEpochsMax, Need::Optional);
+    each.epochs_most = count("epochs_most", "epochs", kEpochsMax, Need::Optional);
+    const bool both = (each.epochs_least == 0) == (each.epochs_most == 0);
+    if (!both || each.epochs_least > each.epochs_most) {
+      file.problem(table, each.epochs_most == 0 ? "epochs_least" : "epochs_most",
+                   "must come with the other, epochs_least no more than epochs_most");
+    }
     each.shape.epoch_bytes = count("epoch_bytes", "bytes", 1 << 20);
     each.shape.writes_per_mille =
         static_cast<std::uint64_t>(std::llround(10 * real("writes", "%", 0.1, 100)));

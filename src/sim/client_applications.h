@@ -18,6 +18,9 @@ struct ClientApplication {
   // Where the paper's number of transactions may not be the one that it means; else 0.
   std::uint64_t stated_transactions = 0;
   std::uint64_t meant_transactions = 0;
+  // Where how many epochs a transaction has is recalled and not known: what is known; else 0.
+  std::uint64_t epochs_least = 0;
+  std::uint64_t epochs_most = 0;
 };
 
 /// A table for each application, in the order of the file.
