@@ -481,7 +481,11 @@ TEST_F(ReplicatedRpc, WhoseServiceItIsAndHowManyHavePlacesStays) {
 /// The newer one's calls have the numbers of those that the older one has begun in vain.
 TEST_F(ReplicatedRpc, ACallOfANewerProcessIsNotTakenForOnesOwn) {
   ReplicatedRpcServer server = serve();
-  ReplicatedRpcClient older = client("teller-1");
+  ReplicatedRpcClientOptions options = client_options("teller-1");
+  options.group.reconnect = kBankPatience;  // it would bring its call to the peers that are back
+  auto opened = ReplicatedRpcClient::open(options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  ReplicatedRpcClient& older = *opened;
   expect(older, begin(older), RpcLevel::Applied);
   peers_[1]->stop();
   peers_[2]->stop();
