@@ -26,10 +26,6 @@ constexpr auto kPatience = std::chrono::seconds{120};
                                "PERDURE_TIMEOUT_MS", "PERDURE_PROFILE", "COLUMNS"}) {
     ::unsetenv(variable);
   }
-  // It takes a third of a short command's time, and other tests run the same code with it.
-  const char* const given = std::getenv("ASAN_OPTIONS");
-  const std::string options = given == nullptr ? "" : std::string(given) + ":";
-  ::setenv("ASAN_OPTIONS", (options + "detect_stack_use_after_return=0").c_str(), 1);
   return ::setenv("XDG_CONFIG_HOME", "/nonexistent", 1) == 0;
 }();
 
