@@ -173,7 +173,8 @@ class MirrorMemory {
   static Result<MirrorMemory> create_file(const std::string& path, std::uint64_t bytes);
   /// Plain memory, which outlives the mirror: after the end of the program only the replicas have
   /// it, and MirrorStart::Replicas brings it back. `domain`: persistent memory that the caller has
-  /// mapped (libpmem2, a DAX file): what is persisted is flushed by the processor.
+  /// mapped (libpmem2, a DAX file): what is persisted is flushed by the processor. Page is msync;
+  /// that says nothing where the file system has become read-only, which bytes_of() asks.
   static MirrorMemory bytes(std::span<std::byte> memory,
                             PersistenceDomain domain = PersistenceDomain::None);
   /// The same, of `file`, which the caller has mapped: FILE.mirror is kept for it, too. `domain`:
@@ -203,8 +204,9 @@ class MirrorLane;
 
 /// A mirror with one writer at a time: this one.
 /// Threads: any number of callers; waiting threads share the work. One thread of its own brings
-/// replicas back.
-/// Processes: a child made by fork() is refused with InvalidArgument.
+/// replicas back. A replica that stops answering in the very round trip that marks it as
+/// incomplete, or as complete, holds up every call for up to `peer_timeout`, beyond its own
+/// time-out. Processes: a child made by fork() is refused with InvalidArgument.
 class Mirror {
  public:
   /// Fences earlier writers, brings as many replicas to equal as the quorum needs, and the others
@@ -232,8 +234,8 @@ class Mirror {
   /// Durability  on success it is durable on every replica that is in sync.
   /// Errors      OutOfRange, InvalidArgument; Fenced; SystemError (the local medium refused);
   ///             TimedOut, QuorumLost: not by now. It was begun, and is made durable as soon as
-  ///             replicas are back: drain() waits for it. But TimedOut while a replica that is
-  ///             silent has no room left: of 8 KiB or more, as its message says, it was not begun.
+  ///             replicas are back: drain() waits for it. But where the message says so, it was
+  ///             not begun: TimedOut while a replica that is silent has no room left.
   /// Cost        one round trip.
   Result<void> persist(std::uint64_t at, std::uint64_t length,
                        std::chrono::milliseconds timeout = std::chrono::seconds(30));
@@ -264,7 +266,9 @@ class Mirror {
   Result<void> persist_ordered(std::span<const MirrorEpoch> epochs,
                                std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Stores and flushes epochs in order, here and there: a transaction's log entry, data and commit
-  /// mark in one call. The bytes are copied.
+  /// mark in one call. The bytes are copied. Epochs may store to the same bytes, as to a mark that
+  /// goes from one state to the next; but not where one of the two ranges has 8 KiB or more
+  /// (InvalidArgument).
   Result<MirrorTicket> write(std::span<const MirrorWriteEpoch> epochs);
 
   /// Stores a word at a multiple of 8 and makes it durable: everywhere the old one is there, or the
@@ -281,7 +285,8 @@ class Mirror {
   static constexpr std::size_t kAny = SIZE_MAX;
   Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica = kAny);
 
-  /// Waits until every replica is in sync. Errors: TimedOut, Fenced.
+  /// Waits until every replica is in sync. Errors: TimedOut; QuorumLost (not by then, and too few
+  /// have a connection); Fenced; SystemError (the local medium refused).
   Result<void> wait_in_sync(std::chrono::milliseconds timeout);
 
   MirrorStatus status() const;
@@ -289,8 +294,9 @@ class Mirror {
   MirrorTimes times() const;
 
   /// Drains, and notes at the replicas that it ended well. Whoever waits meanwhile is told that it
-  /// is closed; what he had begun is drained, too. Errors: TimedOut, QuorumLost, Fenced: it is
-  /// closed, and the last of it may not be everywhere.
+  /// is closed; what he had begun is drained, too. Errors: TimedOut, QuorumLost, Fenced,
+  /// SystemError (the local medium refused): it is closed, and the last of it may not be
+  /// everywhere.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:

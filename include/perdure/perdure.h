@@ -642,7 +642,7 @@ perdure_code perdure_mirror_close(perdure_mirror* mirror, uint32_t timeout_ms);
 void* perdure_mirror_memory(const perdure_mirror* mirror, size_t* bytes);
 
 /* Makes a range durable here and on the quorum. PERDURE_TIMED_OUT and PERDURE_QUORUM_LOST: not by
- * now; drain waits for it. */
+ * now; drain waits for it, unless the message says that it was not begun. */
 perdure_code perdure_mirror_persist(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                     uint32_t timeout_ms);
 /* The same, and on to the medium itself: see Mirror::deep_persist. */
@@ -663,7 +663,8 @@ perdure_code perdure_mirror_reached(const perdure_mirror* mirror, uint64_t ticke
 perdure_code perdure_mirror_flush_ordered(perdure_mirror* mirror,
                                           const perdure_mirror_range* ranges, size_t count,
                                           uint64_t* ticket);
-/* Stores the bytes and flushes them, epoch after epoch, here and there. They are copied. */
+/* Stores the bytes and flushes them, epoch after epoch, here and there. They are copied. Epochs may
+ * store to the same bytes, but where one of the two ranges has 8 KiB or more. */
 perdure_code perdure_mirror_write(perdure_mirror* mirror, const perdure_range* ranges, size_t count,
                                   uint64_t* ticket);
 /* Stores a word at a multiple of 8 and makes it durable, the old one or the new one everywhere. */

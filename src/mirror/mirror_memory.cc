@@ -1,8 +1,15 @@
 // The local memory of a mirror: a mapped file, or memory that the program has.
 
-#include <array>
-#include <filesystem>
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+
+#include "core/errno_error.h"
 #include "core/try.h"
 #include "mirror/mirror_memory.h"
 #include "pmem/cache_flush.h"
@@ -13,11 +20,43 @@ namespace perdure {
 namespace mirror {
 namespace {
 
-/// Memory that the caller has mapped.
+/// A name by which nothing is read or written: to close it takes no lock from the program, as
+/// closing an open file would.
+class PlaceOfFile {
+ public:
+  explicit PlaceOfFile(const std::string& file)
+      : descriptor_(::open(file.c_str(), O_PATH | O_CLOEXEC)), failed_(errno) {}
+  ~PlaceOfFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  PlaceOfFile(const PlaceOfFile&) = delete;
+  PlaceOfFile& operator=(const PlaceOfFile&) = delete;
+
+  /// Errors: SystemError: its file system takes no writes any more. Then msync may have written
+  /// nothing, and returned 0 (ext4's errors=remount-ro).
+  Result<void> check() const {
+    if (descriptor_ < 0) return errno_error("the file of the mirrored memory", failed_);
+    struct statvfs status {};
+    if (::fstatvfs(descriptor_, &status) != 0) {
+      return errno_error("the file of the mirrored memory: statvfs", errno);
+    }
+    if ((status.f_flag & ST_RDONLY) == 0) return {};
+    return Error{ErrorCode::SystemError,
+                 "the file of the mirrored memory: its file system takes no writes any more"};
+  }
+
+ private:
+  int descriptor_;
+  int failed_;
+};
+
+/// Memory that the caller has mapped; of `file`, unless that is empty.
 class LentMemory final : public pmem::Region {
  public:
-  LentMemory(std::span<std::byte> memory, PersistenceDomain domain)
-      : memory_(memory), domain_(domain), flush_(pmem::CacheFlush::best()) {}
+  LentMemory(std::span<std::byte> memory, PersistenceDomain domain, const std::string& file = {})
+      : memory_(memory), domain_(domain), flush_(pmem::CacheFlush::best()) {
+    if (domain == PersistenceDomain::Page && !file.empty()) place_.emplace(file);
+  }
 
   std::span<std::byte> bytes() override { return memory_; }
   PersistenceDomain domain() const override { return domain_; }
@@ -53,12 +92,13 @@ class LentMemory final : public pmem::Region {
     for (const pmem::Range& range : ranges) {
       PERDURE_TRY_VOID(pmem::sync_pages(memory_, range, kName));
     }
-    return {};
+    return place_ ? place_->check() : Result<void>();
   }
 
   std::span<std::byte> memory_;
   PersistenceDomain domain_;
   Result<pmem::CacheFlush> flush_;
+  std::optional<PlaceOfFile> place_;
 };
 
 }  // namespace
@@ -94,9 +134,10 @@ MirrorMemory MirrorMemory::bytes(std::span<std::byte> memory, PersistenceDomain 
 
 MirrorMemory MirrorMemory::bytes_of(const std::string& file, std::span<std::byte> memory,
                                     PersistenceDomain domain) {
-  MirrorMemory lent = bytes(memory, domain);
-  lent.state_->state = mirror::LocalStateFile(file);
-  return lent;
+  auto state = std::make_unique<State>();
+  state->region = std::make_unique<mirror::LentMemory>(memory, domain, file);
+  state->state = mirror::LocalStateFile(file);
+  return MirrorMemory(std::move(state));
 }
 
 }  // namespace perdure

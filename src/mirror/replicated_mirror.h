@@ -203,9 +203,12 @@ class ReplicatedMirror {
     bool anybody = false;     // takes updates
   };
   Result<Room> make_room(std::size_t staged, std::size_t updates = 1);
-  Result<MirrorTicket> post(std::span<const MirrorEpoch> epochs, const Room& room);
-  void stage(std::span<const MirrorEpoch> epochs, std::byte* to);
+  Result<MirrorTicket> post(std::span<const MirrorEpoch> epochs, Room room);
+  Result<MirrorTicket> post_staged(std::span<const MirrorEpoch> epochs);
+  void begin_staging();
+  void stage(MirrorEpoch epoch, Room& room);
   bool is_being_sent(std::span<const MirrorEpoch> epochs) const;
+  Result<void> await_sent(std::span<const MirrorEpoch> epochs);
   void send(Replica& replica, std::span<const MirrorEpoch> epochs);
   void send_word(Replica& replica, std::uint64_t at, std::uint64_t value);
   void send_deep(Replica& replica, const MirrorRange& range);

@@ -18,6 +18,33 @@ constexpr std::uint64_t kWordBytes = 8;
 
 Error no_room() { return {ErrorCode::QueueFull, "replicas take nothing more for now"}; }
 
+bool overlaps_any(const MirrorRange& range, std::span<const MirrorEpoch> epochs) {
+  for (const MirrorEpoch epoch : epochs) {
+    for (const MirrorRange& each : epoch) {
+      if (range.at < each.at + each.length && each.at < range.at + range.length) return true;
+    }
+  }
+  return false;
+}
+
+/// What is sent from where it is must not be stored to by another epoch: it would arrive early.
+Result<void> check_apart(std::span<const MirrorEpoch> epochs) {
+  for (std::size_t index = 0; index < epochs.size(); ++index) {
+    for (const MirrorRange& range : epochs[index]) {
+      if (range.length < kDirectBytes) continue;
+      if (!overlaps_any(range, epochs.first(index)) &&
+          !overlaps_any(range, epochs.subspan(index + 1)))
+        continue;
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format("bytes {}+{} overlap with those of another epoch: ranges of {} bytes "
+                      "or more must not, write them in an update of their own",
+                      range.at, range.length, kDirectBytes)};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::size_t> ReplicatedMirror::check(std::span<const MirrorEpoch> epochs) const {
@@ -112,9 +139,14 @@ Result<ReplicatedMirror::Room> ReplicatedMirror::make_room(std::size_t staged,
   }
 }
 
-Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs, const Room& room) {
+Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs, Room room) {
+  begin_staging();
+  for (const MirrorEpoch epoch : epochs) stage(epoch, room);
+  return post_staged(epochs);
+}
+
+Result<MirrorTicket> ReplicatedMirror::post_staged(std::span<const MirrorEpoch> epochs) {
   ++begun_;
-  if (room.anybody) stage(epochs, room.to);
   for (Replica& replica : replicas_) send(replica, epochs);
   PERDURE_TRY_VOID(flush_local(epochs, begun_));
   return MirrorTicket{begun_};
@@ -168,28 +200,31 @@ void ReplicatedMirror::note_sent(Replica& replica, Flight flight,
   if (!number.ok()) lose(replica, number.error());
 }
 
-/// Where the bytes of each range are sent from: copies, or where they are.
-void ReplicatedMirror::stage(std::span<const MirrorEpoch> epochs, std::byte* to) {
+void ReplicatedMirror::begin_staging() {
   items_.clear();
   epoch_items_.clear();
-  for (const MirrorEpoch epoch : epochs) {
-    const std::size_t before = items_.size();
-    for (const MirrorRange& range : epoch) {
-      std::byte* const from = local_.bytes().data() + range.at;
-      if (range.length < kDirectBytes) {
-        std::memcpy(to, from, range.length);
-        items_.push_back({kDataAt + range.at, {to, range.length, nullptr}});
-        to += range.length;
-        continue;
-      }
-      for (std::uint64_t sent = 0; sent < range.length;) {
-        const std::uint64_t piece = std::min(range.length - sent, client::kRangeBytesMax);
-        items_.push_back({kDataAt + range.at + sent, {from + sent, piece, nullptr}});
-        sent += piece;
-      }
+}
+
+/// Where the bytes of each range of the next epoch are sent from: copies as they are now, or where
+/// they are.
+void ReplicatedMirror::stage(MirrorEpoch epoch, Room& room) {
+  if (!room.anybody) return;
+  const std::size_t before = items_.size();
+  for (const MirrorRange& range : epoch) {
+    std::byte* const from = local_.bytes().data() + range.at;
+    if (range.length < kDirectBytes) {
+      std::memcpy(room.to, from, range.length);
+      items_.push_back({kDataAt + range.at, {room.to, range.length, nullptr}});
+      room.to += range.length;
+      continue;
     }
-    epoch_items_.push_back(items_.size() - before);
+    for (std::uint64_t sent = 0; sent < range.length;) {
+      const std::uint64_t piece = std::min(range.length - sent, client::kRangeBytesMax);
+      items_.push_back({kDataAt + range.at + sent, {from + sent, piece, nullptr}});
+      sent += piece;
+    }
   }
+  epoch_items_.push_back(items_.size() - before);
 }
 
 void ReplicatedMirror::note_ranges(std::span<const MirrorEpoch> epochs, Flight& flight) {
@@ -267,16 +302,9 @@ Error ReplicatedMirror::refused_here(Error why, std::uint64_t update) {
 }
 
 /// Whether bytes of these ranges are being sent from where they are: what is stored there now would
-/// arrive out of its order.
+/// arrive out of its order, or in part.
 bool ReplicatedMirror::is_being_sent(std::span<const MirrorEpoch> epochs) const {
-  const auto overlaps = [&](const MirrorRange& sent) {
-    for (const MirrorEpoch epoch : epochs) {
-      for (const MirrorRange& range : epoch) {
-        if (range.at < sent.at + sent.length && sent.at < range.at + range.length) return true;
-      }
-    }
-    return false;
-  };
+  const auto overlaps = [&](const MirrorRange& sent) { return overlaps_any(sent, epochs); };
   for (const Replica& replica : replicas_) {
     for (const Flight& flight : replica.flights) {
       if (!flight.direct) continue;
@@ -287,6 +315,16 @@ bool ReplicatedMirror::is_being_sent(std::span<const MirrorEpoch> epochs) const 
   return false;
 }
 
+/// Waits until nothing of these ranges is. Errors: QueueFull: see make_room.
+Result<void> ReplicatedMirror::await_sent(std::span<const MirrorEpoch> epochs) {
+  const Nanoseconds since = clock_.now();
+  while (is_being_sent(epochs)) {
+    if (!waits_for_room_ || (deadline_ && deadline_->passed())) return no_room();
+    if (!progress()) rest(since, kRestSlice);
+  }
+  return {};
+}
+
 Result<MirrorTicket> ReplicatedMirror::write(std::span<const MirrorWriteEpoch> epochs) {
   std::vector<std::vector<MirrorRange>> ranges;
   for (const MirrorWriteEpoch epoch : epochs) {
@@ -295,22 +333,21 @@ Result<MirrorTicket> ReplicatedMirror::write(std::span<const MirrorWriteEpoch> e
   }
   const std::vector<MirrorEpoch> views(ranges.begin(), ranges.end());
   PERDURE_TRY(staged, check(views));
+  PERDURE_TRY_VOID(check_apart(views));
   PERDURE_TRY_VOID(begin_gathered());
-  const Nanoseconds since = clock_.now();
-  while (is_being_sent(views)) {
-    if (!waits_for_room_) return no_room();
-    if (!progress()) rest(since, kRestSlice);
-  }
+  PERDURE_TRY_VOID(await_sent(views));
   // From here to the end no page is copied to a replica: one that shows a later epoch and not an
   // earlier one, in no order with what is sent.
   PERDURE_TRY(room, make_room(staged));
+  begin_staging();
   for (std::size_t index = 0; index < epochs.size(); ++index) {
     for (const MirrorWrite& each : epochs[index]) {
       std::memcpy(local_.bytes().data() + each.at, each.bytes.data(), each.bytes.size());
     }
     PERDURE_TRY_VOID(flush_local({&views[index], 1}, begun_ + 1));
+    stage(views[index], room);  // before a later epoch stores to the same bytes
   }
-  return post(views, room);
+  return post_staged(views);
 }
 
 Result<MirrorTicket> ReplicatedMirror::store_word(std::uint64_t at, std::uint64_t value) {
@@ -322,6 +359,7 @@ Result<MirrorTicket> ReplicatedMirror::store_word(std::uint64_t at, std::uint64_
                  fmt::format("a word at byte {}; it takes a multiple of 8", at)};
   }
   PERDURE_TRY_VOID(begin_gathered());
+  PERDURE_TRY_VOID(await_sent({&epoch, 1}));
   PERDURE_TRY_VOID(make_room(0));
   std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(local_.bytes().data() + at))
       .store(value, std::memory_order_release);
