@@ -198,7 +198,7 @@ int rpmem_persist(RPMEMpool* rpp, size_t offset, size_t length, unsigned lane, u
   const KeepErrno kept;
   const auto persisted = [&]() -> Result<void> {
     PERDURE_TRY_VOID(check_flags(flags, RPMEM_PERSIST_RELAXED));
-    PERDURE_TRY_VOID(check_place(rpp, offset, rpp != nullptr && rpp->pool->attributes().empty()));
+    PERDURE_TRY_VOID(check_place(rpp, offset, rpp != nullptr && !rpp->pool->has_headers()));
     return rpp->pool->persist(offset, length, lane, words(flags, RPMEM_PERSIST_RELAXED));
   };
   return answer(persisted(), "rpmem_persist", kept);
@@ -208,7 +208,7 @@ int rpmem_flush(RPMEMpool* rpp, size_t offset, size_t length, unsigned lane, uns
   const KeepErrno kept;
   const auto flushed = [&]() -> Result<void> {
     PERDURE_TRY_VOID(check_flags(flags, RPMEM_FLUSH_RELAXED));
-    PERDURE_TRY_VOID(check_place(rpp, offset, rpp != nullptr && rpp->pool->attributes().empty()));
+    PERDURE_TRY_VOID(check_place(rpp, offset, rpp != nullptr && !rpp->pool->has_headers()));
     return rpp->pool->flush(offset, length, lane, words(flags, RPMEM_FLUSH_RELAXED));
   };
   return answer(flushed(), "rpmem_flush", kept);

@@ -1,6 +1,7 @@
 // The part files of one replica: see part_set.h.
 #include "rpmem/part_set.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -83,6 +84,20 @@ Result<void> read_at(const pmem::File& file, std::span<std::byte> bytes) {
   return {};
 }
 
+/// By an open file of its own. The kernel tells of a failed write-back once to each: by the one
+/// that is mapped, a flush of the pool's bytes would hear nothing of it any more, and call them
+/// durable.
+Result<void> sync_apart(const pmem::File& file) {
+  const std::string again = fmt::format("/proc/self/fd/{}", file.descriptor());
+  const int descriptor = ::open(again.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return errno_error(file.path() + ": open again", errno);
+  const int failed = ::fdatasync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  PERDURE_TRY_VOID(pmem::lock_exclusively(file));  // closing takes the half that names the holder
+  if (failed != 0) return errno_error(file.path() + ": fdatasync", failed);
+  return {};
+}
+
 }  // namespace
 
 Error PartSet::in_part(std::size_t part, const Error& error) const {
@@ -143,9 +158,7 @@ Result<void> PartSet::write_headers() {
     header.created = created_;
     encode_header(header, bytes);
     PERDURE_TRY_VOID(write_at(files_[part], bytes, 0));
-    if (::fdatasync(files_[part].descriptor()) != 0) {
-      return errno_error(files_[part].path() + ": fdatasync", errno);
-    }
+    PERDURE_TRY_VOID(sync_apart(files_[part]));
   }
   return {};
 }

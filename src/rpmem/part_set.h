@@ -52,7 +52,7 @@ class PartSet {
 
   /// Rewrites the headers. The first part gets the UUID that they name, the others keep theirs.
   /// Durability  on success it is. A crash in between leaves parts that are refused, or a header
-  ///             that is damaged, as with PMDK.
+  ///             that is damaged, as with PMDK; so does a medium that refused.
   /// Errors      InvalidArgument (no headers, or attributes that contradict the options),
   ///             SystemError, NoSpace.
   Result<void> set_attributes(const PoolAttributes& attributes);

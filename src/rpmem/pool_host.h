@@ -39,7 +39,8 @@ class PoolHost {
  public:
   explicit PoolHost(PoolHostOptions options) : options_(std::move(options)) {}
 
-  /// One request; the answer is Done or Refused. A refused one changed nothing.
+  /// One request; the answer is Done or Refused. A refused one changed nothing, but for
+  /// attributes of which the medium refused a part (PartSet::set_attributes).
   Frame handle(const Frame& request);
   /// Whether a request has closed the pool: nothing more is to be handled.
   bool closed() const { return closed_; }

@@ -62,8 +62,11 @@ class RemotePool {
   RemotePool(const RemotePool&) = delete;
   RemotePool& operator=(const RemotePool&) = delete;
 
-  /// Of the replica, as it was opened. Empty: its set has no headers.
+  /// Of the replica, as it was opened or they were set last. Empty: its set has no headers.
+  /// Threads: not beside set_attributes.
   const PoolAttributes& attributes() const { return attributes_; }
+  /// Whether its first bytes are a header, which nobody writes but set_attributes.
+  bool has_headers() const { return has_headers_; }
   std::size_t lanes() const { return lanes_.size(); }
   /// The method that small updates take, for people.
   std::string method() const;
@@ -167,7 +170,8 @@ class RemotePool {
   const std::uint32_t made_in_;                 // see core/forks.h
   const std::uint64_t writer_;
   PoolAttributes attributes_;
-  int wake_ = -1;  // an eventfd: wakes who sleeps for an answer
+  bool has_headers_ = false;  // since it was opened
+  int wake_ = -1;             // an eventfd: wakes who sleeps for an answer
 
   mutable Mutex mutex_;
   std::atomic<std::uint32_t> waiting_{0};  // for the mutex

@@ -20,6 +20,7 @@ namespace {
 constexpr Nanoseconds kCloseWithin = std::chrono::seconds(30);
 constexpr Nanoseconds kAnswerSlice = std::chrono::milliseconds(1);
 constexpr int kSetAttributesTriesMax = 3;
+constexpr Nanoseconds kTryWithin = std::chrono::seconds(1);  // also the last one
 constexpr Nanoseconds kRetryEveryMin = std::chrono::milliseconds(20);
 constexpr Nanoseconds kRetryEveryMax = std::chrono::milliseconds(500);
 
@@ -52,6 +53,7 @@ Result<void> RemotePool::start(FrameKind kind, const PoolAttributes& attributes)
   const MutexLock lock(mutex_);
   PERDURE_TRY(answer, connect(kind, attributes, deadline_after(options_.connect_within)));
   attributes_ = answer.attributes;
+  has_headers_ = !attributes_.empty();
   return {};
 }
 
@@ -199,14 +201,13 @@ Result<void> RemotePool::come_back() {
 /// First by the rpmemd that there is, which knows what its medium said; then by another one, for
 /// that one may be on a machine that is gone.
 Result<void> RemotePool::try_to_come_back(const Deadline& deadline) {
+  const auto most = [&] { return std::max(deadline.left(), kTryWithin); };
   if (link_) {
-    auto again = open_session(deadline_after(options_.timeout));
+    auto again = open_session(deadline_after(std::min(options_.timeout, most())));
     if (again.ok() || !may_pass(again.code())) return again;
     drop_link();
   }
-  const Deadline within =
-      deadline_after(std::max<Nanoseconds>(deadline.left(), std::chrono::seconds(1)));
-  PERDURE_TRY(answer, connect(FrameKind::Open, {}, within));
+  PERDURE_TRY(answer, connect(FrameKind::Open, {}, deadline_after(most())));
   if (answer.attributes == attributes_) return {};
   return Error{ErrorCode::InvalidArgument,
                "its headers have changed meanwhile: another pool is there now"};
