@@ -173,7 +173,8 @@ class ReplicatedRpcClient {
   /// Begins a call; the payload is copied. Calls of one client are executed in the order in which
   /// they were begun. Errors: QueueFull (not enough was applied for `peer_timeout`; nothing was
   /// begun), InvalidArgument (size), QuorumLost, Fenced (another process has the name, or the
-  /// server took it for dead while no peer was reached: open it again), and those of Log::append.
+  /// server took it for dead while no peer was reached: open it again), Corrupt (its pools are
+  /// older than what was executed), and those of Log::append.
   Result<RpcHandle> call(std::uint32_t operation, std::span<const std::byte> payload,
                          std::uint64_t order_key = 0);
 

@@ -69,9 +69,13 @@ LogOptions log_options(const ReplicatedRpcGroup& group, const std::string& pool)
   return options;
 }
 
-LogReaderOptions reader_options(const ReplicatedRpcGroup& group, const std::string& pool) {
+LogReaderOptions reader_options(const ReplicatedRpcGroup& group, const std::string& pool,
+                                std::size_t first) {
   LogReaderOptions options;
   options.peers = group.peers;
+  std::rotate(options.peers.begin(),
+              options.peers.begin() + static_cast<std::ptrdiff_t>(first % options.peers.size()),
+              options.peers.end());
   options.pool = pool;
   options.transport = group.transport;
   options.rnic = group.rnic;

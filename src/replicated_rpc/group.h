@@ -49,7 +49,10 @@ std::optional<std::string> client_of(const std::string& service, std::string_vie
 
 /// Of a log that is there.
 LogOptions log_options(const ReplicatedRpcGroup& group, const std::string& pool);
-LogReaderOptions reader_options(const ReplicatedRpcGroup& group, const std::string& pool);
+/// `first`: the number of the peer to be asked first, modulo theirs. One that was left behind is as
+/// readable as the others: whoever has come to its end without the next record asks another first.
+LogReaderOptions reader_options(const ReplicatedRpcGroup& group, const std::string& pool,
+                                std::size_t first = 0);
 
 /// Opens the log; creates it, and pools of `bytes` bytes on all peers, if there is none.
 /// Errors: those of Log::open and create_pool.

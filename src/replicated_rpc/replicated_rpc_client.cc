@@ -61,7 +61,7 @@ class ReplicatedRpcClient::State {
                          std::uint64_t order_key);
   Result<void> wait_durable(const RpcHandle& handle, Nanoseconds timeout);
   Result<void> wait_applied(const RpcHandle& handle, Nanoseconds timeout);
-  Result<RpcReply> kept_reply(const RpcHandle& handle);
+  Result<RpcReply> kept_reply(const RpcHandle& handle, const Deadline& deadline);
   Result<void> replace_peer(const std::string& which, const std::string& peer);
   RpcHandle handle_of(std::uint64_t sequence);
   ReplicatedRpcClientStatus status();
@@ -83,7 +83,7 @@ class ReplicatedRpcClient::State {
       PERDURE_REQUIRES(mutex_);
   Result<void> check(const RpcHandle& handle) PERDURE_REQUIRES(mutex_);
   bool is_durable(std::uint64_t sequence) const PERDURE_REQUIRES(mutex_);
-  Result<void> read_effects(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
+  Result<bool> read_effects(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> take(const RecordItem& item) PERDURE_REQUIRES(mutex_);
   void trim() PERDURE_REQUIRES(mutex_);
 
@@ -94,6 +94,7 @@ class ReplicatedRpcClient::State {
   std::optional<Log> log_ PERDURE_GUARDED_BY(mutex_);
   replicated_rpc::Looks looks_ PERDURE_GUARDED_BY(mutex_);  // at log_
   std::optional<LogReader> effects_ PERDURE_GUARDED_BY(mutex_);
+  std::size_t reads_first_ PERDURE_GUARDED_BY(mutex_) = 0;  // of effects: a peer's number
   Nanoseconds read_again_ PERDURE_GUARDED_BY(mutex_){0};    // effects, not before
   std::optional<Error> unread_ PERDURE_GUARDED_BY(mutex_);  // why they could not be
   std::optional<Error> over_ PERDURE_GUARDED_BY(mutex_);    // why they are not its own any more
@@ -136,7 +137,11 @@ Result<void> ReplicatedRpcClient::State::open() {
       options_.group, *log_, pool,
       [&](const Record& record) PERDURE_REQUIRES(mutex_) { return note_own(record); }));
   earlier_ = begun_;
-  if (client_id_ != 0) return {};
+  // Who is an older copy of what was executed, or fenced, hears it now, if anybody says so.
+  if (client_id_ != 0) {
+    PERDURE_TRY_VOID(read_effects(Deadline::after(options_.group.peer_timeout)));
+    return {};
+  }
   client_id_ = random_secret();
   CallRecord first;
   first.kind = CallKind::First;
@@ -175,6 +180,7 @@ Result<RpcHandle> ReplicatedRpcClient::State::call(std::uint32_t operation,
                                                    std::span<const std::byte> payload,
                                                    std::uint64_t order_key) {
   MutexLock lock(mutex_);
+  if (over_) return *over_;
   CallRecord call;
   call.operation = operation;
   call.client_id = client_id_;
@@ -211,6 +217,7 @@ Result<void> ReplicatedRpcClient::State::wait_durable(const RpcHandle& handle,
                                                       Nanoseconds timeout) {
   MutexLock lock(mutex_);
   PERDURE_TRY_VOID(check(handle));
+  if (over_ && over_->code == ErrorCode::Corrupt) return *over_;
   if (handle.sequence <= applied_) return {};
   for (const Begun& each : kept_) {
     if (each.sequence != handle.sequence || !each.ticket) continue;
@@ -258,19 +265,19 @@ Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
 }
 
 /// All that there are, until `deadline`. What could not be read is read later: the peers that have
-/// it may be back.
-Result<void> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) {
+/// it may be back. Returns whether it has come to the end of what is committed.
+Result<bool> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) {
   if (over_) return *over_;
   const Nanoseconds now = Clock::monotonic().now();
   if (!effects_) {
-    if (now < read_again_) return {};
+    if (now < read_again_) return false;
     read_again_ = now + kEffectsAgainAfter;
     LogReaderOptions committed = replicated_rpc::reader_options(
-        options_.group, replicated_rpc::effects_pool(options_.group.service));
+        options_.group, replicated_rpc::effects_pool(options_.group.service), reads_first_);
     auto opened = LogReader::open(std::move(committed));
     if (!opened.ok()) {
       unread_ = opened.error();
-      return {};
+      return false;
     }
     effects_.emplace(std::move(*opened));
   }
@@ -279,10 +286,11 @@ Result<void> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
     if (!record.ok()) {
       unread_ = record.error();
       effects_.reset();  // from its head: a round may have gone by
-      return {};
+      ++reads_first_;
+      return false;
     }
     unread_.reset();
-    if (!*record) return {};
+    if (!*record) return true;
     const auto taken = replicated_rpc::for_each_item(
         (*record)->bytes,
         [&](const RecordItem& item) PERDURE_REQUIRES(mutex_) { return take(item); });
@@ -290,7 +298,7 @@ Result<void> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
     over_ = taken.error();
     return *over_;
   } while (!deadline.passed());
-  return {};
+  return false;
 }
 
 Result<void> ReplicatedRpcClient::State::take(const RecordItem& item) {
@@ -333,11 +341,25 @@ void ReplicatedRpcClient::State::trim() {
   (void)log_->trim(kept_.front().lsn);  // else the next time
 }
 
-Result<RpcReply> ReplicatedRpcClient::State::kept_reply(const RpcHandle& handle) {
+/// Of a call that is known to be applied: what says so may stand before the reply, where a round of
+/// the effects begins. So it is not kept only if it is not there up to their end.
+Result<RpcReply> ReplicatedRpcClient::State::kept_reply(const RpcHandle& handle,
+                                                        const Deadline& deadline) {
   MutexLock lock(mutex_);
-  const auto reply = replies_.find(handle.sequence);
-  if (reply != replies_.end()) return reply->second;
-  return Error{ErrorCode::NotFound, "the reply of this call is not kept any more"};
+  for (bool at_end = false;;) {
+    const auto reply = replies_.find(handle.sequence);
+    if (reply != replies_.end()) return reply->second;
+    if (at_end) return Error{ErrorCode::NotFound, "the reply of this call is not kept any more"};
+    PERDURE_TRY(ended, read_effects(deadline));
+    at_end = ended;
+    if (at_end) continue;
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("the reply of call {} is not read yet{}", handle.sequence,
+                               unread_ ? "; the effects: " + unread_->message : "")};
+    }
+    lock.wait_for(idle_, replicated_rpc::kIdle);
+  }
 }
 
 Result<void> ReplicatedRpcClient::State::replace_peer(const std::string& which,
@@ -397,8 +419,9 @@ Result<void> ReplicatedRpcClient::wait(const RpcHandle& handle, RpcLevel level,
 
 Result<RpcReply> ReplicatedRpcClient::reply(const RpcHandle& handle,
                                             std::chrono::milliseconds timeout) {
+  const Deadline deadline = Deadline::after(timeout);
   PERDURE_TRY_VOID(wait(handle, RpcLevel::Applied, timeout));
-  return state_->kept_reply(handle);
+  return state_->kept_reply(handle, deadline);
 }
 
 Result<void> ReplicatedRpcClient::replace_peer(const std::string& which, const std::string& peer) {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -93,10 +94,13 @@ class ReplicatedRpcServer::State {
   /// The calls of one client.
   struct Calls {
     std::optional<LogReader> reader;
+    std::size_t reads_first = 0;   // of the log: a peer's number
     Nanoseconds read_again{0};     // not before
     Nanoseconds resolve_again{0};  // not before
     Epoch resolved;                // what is committed of this epoch and the ones before is known
     std::optional<Error> failure;
+    std::map<std::string, std::string> pools;  // by peer: the UUID of what was listed there last
+    std::set<std::string> listed_by;           // peers, when they were asked last
   };
   /// Holds the mutex for a caller: the thread lets him in between two turns.
   class Caller {
@@ -115,6 +119,8 @@ class ReplicatedRpcServer::State {
   Result<void> check_application() PERDURE_REQUIRES(mutex_);
   bool has_place_for(const std::string& name) const PERDURE_REQUIRES(mutex_);
   void look_for_clients() PERDURE_REQUIRES(mutex_);
+  void forget_who_has_gone(const std::string& peer, const std::vector<PoolDescription>& pools)
+      PERDURE_REQUIRES(mutex_);
   Result<void> resolve(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
   bool execute_calls(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
   Result<void> take(const std::string& name, const Record& record) PERDURE_REQUIRES(mutex_);
@@ -255,22 +261,42 @@ void ReplicatedRpcServer::State::look_for_clients() {
   look_again_ = now + kLookForClientsEvery;
   const auto& peers = options_.group.peers;
   const auto within = std::min(options_.group.peer_timeout, std::chrono::milliseconds(1000));
-  const auto pools = list_pools(peers[next_peer_++ % peers.size()], within);
+  const std::string& peer = peers[next_peer_++ % peers.size()];
+  const auto pools = list_pools(peer, within);
   if (!pools.ok()) {
     // One that has stopped does not hold up each turn.
     const Nanoseconds later = Clock::monotonic().now();
     look_again_ = later + Backoff::kTimesWhatATryTook * (later - now);
     return;
   }
+  forget_who_has_gone(peer, *pools);
   for (const PoolDescription& pool : *pools) {
     const auto name = replicated_rpc::client_of(options_.group.service, pool.name);
     if (!name || pool.epoch.value == 0) continue;
     if (!has_place_for(*name)) continue;
     Calls& calls = calls_[*name];
+    std::string& uuid = calls.pools[peer];
+    if (!uuid.empty() && uuid != pool.uuid) calls = Calls{};  // nothing of the old pool is about it
+    calls.pools[peer] = pool.uuid;
+    calls.listed_by.insert(peer);
     const bool known = pool.epoch <= calls.resolved;
     if (!pool.writer_present && !known && now >= calls.resolve_again) {
       (void)resolve(*name, calls);  // else it is tried again
     }
+  }
+}
+
+/// Names whose pools are on no peer any more, and that have never called, take no place.
+void ReplicatedRpcServer::State::forget_who_has_gone(const std::string& peer,
+                                                     const std::vector<PoolDescription>& pools) {
+  for (auto each = calls_.begin(); each != calls_.end();) {
+    auto& [name, calls] = *each;
+    const std::string pool = replicated_rpc::calls_pool(options_.group.service, name);
+    const bool there =
+        std::any_of(pools.begin(), pools.end(), [&](const auto& one) { return one.name == pool; });
+    const bool was_last = !there && calls.listed_by.erase(peer) != 0 && calls.listed_by.empty();
+    const bool has_place = effects_.places().count(name) != 0;
+    each = was_last && !has_place ? calls_.erase(each) : std::next(each);
   }
 }
 
@@ -312,7 +338,8 @@ bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& c
     if (now < calls.read_again) return false;
     calls.read_again = now + kCallsAgainAfter;
     LogReaderOptions committed = replicated_rpc::reader_options(
-        options_.group, replicated_rpc::calls_pool(options_.group.service, name));
+        options_.group, replicated_rpc::calls_pool(options_.group.service, name),
+        calls.reads_first);
     auto opened = LogReader::open(std::move(committed));
     if (!opened.ok()) return false;
     calls.reader.emplace(std::move(*opened));
@@ -321,6 +348,7 @@ bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& c
     const auto record = calls.reader->next();
     if (!record.ok()) {
       calls.reader.reset();  // from its head, which the client has moved, or a later look
+      ++calls.reads_first;
       return count > 0;
     }
     if (!*record) return count > 0;

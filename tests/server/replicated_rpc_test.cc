@@ -531,6 +531,82 @@ TEST_F(ReplicatedRpc, WhatAClientThatWasKilledHasCalledIsExecuted) {
   judge(server, durable);
 }
 
+/// The first of the peers was away for a moment, and the client goes on without it and trims.
+/// Expect: a new server, which can read that peer as well as the others, comes to the calls that it
+/// lacks.
+TEST_F(ReplicatedRpc, APeerThatWasLeftBehindStopsNobody) {
+  ReplicatedRpcClientOptions options = client_options("teller-1");
+  options.group.reconnect = std::chrono::milliseconds(0);  // never
+  auto opened = ReplicatedRpcClient::open(options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  std::optional<ReplicatedRpcServer> server(serve());
+  const std::vector<std::byte> payload(16 * 1024);
+  const auto call_often = [&](int count) {
+    RpcHandle last;
+    for (int each = 0; each < count; ++each) {
+      const auto handle = opened->call(kRefuse, payload);
+      ASSERT_TRUE(handle.ok()) << handle.error().message;
+      last = *handle;
+      expect(*opened, last, RpcLevel::Applied);
+    }
+  };
+  call_often(3);
+  peers_[0]->kill();
+  peers_[0]->start();
+  call_often(30);  // several times what its log keeps
+  server.reset();
+  server.emplace(serve());
+  expect(*opened, begin(*opened), RpcLevel::Applied);
+}
+
+/// The pools of a name are deleted while the server knows it. Who has the name next dies at once
+/// when its call is durable. Expect: it is executed all the same.
+TEST_F(ReplicatedRpc, ANameIsUsedAgainUnderTheSameServer) {
+  ReplicatedRpcServer server = serve();
+  std::map<std::uint64_t, std::uint64_t> durable;
+  const std::string pool = "bank.calls.teller-1";
+  {
+    ReplicatedRpcClient teller = client("teller-1");
+    expect(teller, begin(teller), RpcLevel::Applied);
+    durable[teller.status().client_id] = 1;
+  }
+  // The server opens the log of who is away, and so is its next writer.
+  const auto was_resolved = [&] {
+    const auto there = describe_pool(peers_[0]->address(), pool);
+    return there.ok() && there->epoch.value >= 2 && !there->writer_present;
+  };
+  for (const Deadline patience = Deadline::after(kBankPatience);
+       !was_resolved() && !patience.passed();) {
+    test::pause_for(std::chrono::milliseconds(20));
+  }
+  ASSERT_TRUE(was_resolved());
+  std::size_t removed = 0;
+  for (const auto& peer : peers_) {
+    peer->kill();  // the server has a session there
+    for (const std::string& name : peer->pools().names()) {
+      if (name.find(pool) == std::string::npos) continue;
+      removed += std::filesystem::remove(peer->pools().file(name)) ? 1 : 0;
+    }
+    peer->start();
+  }
+  ASSERT_EQ(removed, peers_.size());
+  const std::string said = directory_.file("said");
+  auto child = test::ChildProcess::fork([&] {
+    ReplicatedRpcClient teller = client("teller-1");
+    std::ofstream(said) << teller.status().client_id;
+    const RpcHandle handle = begin(teller);
+    if (!teller.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
+    ::raise(SIGKILL);  // at once: there is no pause in which readers would be told
+    return 1;
+  });
+  ASSERT_TRUE(child.ok());
+  child->wait();
+  EXPECT_EQ(child->end()->signal, SIGKILL);
+  durable[std::stoull(read_text(said))] = 1;
+  ASSERT_EQ(durable.size(), 2U);
+  judge(server, durable);
+}
+
 /// The disk of a peer is gone, and an empty one is in its place; then another machine goes.
 TEST_F(ReplicatedRpc, APeerThatHasLostItsPoolsGetsThemAgain) {
   std::map<std::uint64_t, std::uint64_t> durable;
