@@ -27,7 +27,7 @@ namespace {
 constexpr std::uint64_t kPoolBytes = 4 * 1024 * 1024;
 const std::string kPool = "killed";
 
-std::uint64_t kills_wanted() { return test::rounds(40, 2000); }
+std::uint64_t kills_wanted() { return test::rounds(25, 2000); }
 
 /// What record `index` holds, whoever wrote it.
 std::string record_for(std::uint64_t index) {
