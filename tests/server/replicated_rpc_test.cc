@@ -562,6 +562,9 @@ TEST_F(ReplicatedRpc, APeerThatWasLeftBehindStopsNobody) {
 /// The pools of a name are deleted while the server knows it. Who has the name next dies at once
 /// when its call is durable. Expect: it is executed all the same.
 TEST_F(ReplicatedRpc, ANameIsUsedAgainUnderTheSameServer) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer ends a child that was forked while there are threads";
+#endif
   ReplicatedRpcServer server = serve();
   std::map<std::uint64_t, std::uint64_t> durable;
   const std::string pool = "bank.calls.teller-1";
