@@ -156,6 +156,24 @@ class ReplicatedRpc : public testing::Test {
     EXPECT_TRUE(waited.ok()) << to_string(level) << ": " << waited.error().message;
   }
 
+  /// A process that dies as soon as its call is durable, without the pause in which readers would
+  /// be told. Returns the client's id.
+  std::uint64_t call_and_die(const std::string& name) {
+    const std::string said = directory_.file("said");
+    auto child = test::ChildProcess::fork([&] {
+      ReplicatedRpcClient teller = client(name);
+      std::ofstream(said) << teller.status().client_id;
+      const RpcHandle handle = begin(teller);
+      if (!teller.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
+      ::raise(SIGKILL);
+      return 1;
+    });
+    if (!child.ok()) throw std::runtime_error(child.error().message);
+    child->wait();
+    EXPECT_EQ(child->end()->signal, SIGKILL);
+    return std::stoull(read_text(said));
+  }
+
   /// What the handlers have left: lines of the journal, in order, if the accounts add up.
   static std::vector<Booked> journal(ReplicatedRpcServer& server) {
     std::vector<std::byte> bytes(kDataBytes);
@@ -510,21 +528,9 @@ TEST_F(ReplicatedRpc, ACallOfANewerProcessIsNotTakenForOnesOwn) {
 
 /// Nobody says to readers that its last call is committed, but who opens its log.
 TEST_F(ReplicatedRpc, WhatAClientThatWasKilledHasCalledIsExecuted) {
-  const std::string said = directory_.file("said");
   std::map<std::uint64_t, std::uint64_t> durable;
   for (std::uint64_t life = 1; life <= 3; ++life) {
-    auto child = test::ChildProcess::fork([&] {
-      ReplicatedRpcClient teller = client("teller-1");
-      std::ofstream(said) << teller.status().client_id;
-      const RpcHandle handle = begin(teller);
-      if (!teller.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
-      ::raise(SIGKILL);  // at once: there is no pause in which readers would be told
-      return 1;
-    });
-    ASSERT_TRUE(child.ok());
-    child->wait();
-    EXPECT_EQ(child->end()->signal, SIGKILL);
-    durable[std::stoull(read_text(said))] = life;
+    durable[call_and_die("teller-1")] = life;
   }
   ASSERT_EQ(durable.size(), 1U);
   ReplicatedRpcServer server = serve();
@@ -593,19 +599,7 @@ TEST_F(ReplicatedRpc, ANameIsUsedAgainUnderTheSameServer) {
     peer->start();
   }
   ASSERT_EQ(removed, peers_.size());
-  const std::string said = directory_.file("said");
-  auto child = test::ChildProcess::fork([&] {
-    ReplicatedRpcClient teller = client("teller-1");
-    std::ofstream(said) << teller.status().client_id;
-    const RpcHandle handle = begin(teller);
-    if (!teller.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
-    ::raise(SIGKILL);  // at once: there is no pause in which readers would be told
-    return 1;
-  });
-  ASSERT_TRUE(child.ok());
-  child->wait();
-  EXPECT_EQ(child->end()->signal, SIGKILL);
-  durable[std::stoull(read_text(said))] = 1;
+  durable[call_and_die("teller-1")] = 1;
   ASSERT_EQ(durable.size(), 2U);
   judge(server, durable);
 }
