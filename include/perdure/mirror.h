@@ -204,9 +204,9 @@ class MirrorLane;
 
 /// A mirror with one writer at a time: this one.
 /// Threads: any number of callers; waiting threads share the work. One thread of its own brings
-/// replicas back. A replica that stops answering in the very round trip that marks it as
-/// incomplete, or as complete, holds up every call for up to `peer_timeout`, beyond its own
-/// time-out. Processes: a child made by fork() is refused with InvalidArgument.
+/// replicas back. A replica that stops answering just when it is marked as incomplete, or as
+/// complete, holds up every call for up to `peer_timeout`, beyond the call's own time-out.
+/// Processes: a child made by fork() is refused with InvalidArgument.
 class Mirror {
  public:
   /// Fences earlier writers, brings as many replicas to equal as the quorum needs, and the others

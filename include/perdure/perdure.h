@@ -664,7 +664,7 @@ perdure_code perdure_mirror_flush_ordered(perdure_mirror* mirror,
                                           const perdure_mirror_range* ranges, size_t count,
                                           uint64_t* ticket);
 /* Stores the bytes and flushes them, epoch after epoch, here and there. They are copied. Epochs may
- * store to the same bytes, but where one of the two ranges has 8 KiB or more. */
+ * store to the same bytes, except where one of the two ranges has 8 KiB or more. */
 perdure_code perdure_mirror_write(perdure_mirror* mirror, const perdure_range* ranges, size_t count,
                                   uint64_t* ticket);
 /* Stores a word at a multiple of 8 and makes it durable, the old one or the new one everywhere. */
