@@ -29,6 +29,8 @@ constexpr int kBacklog = 511;
 constexpr int kEventsMax = 256;
 constexpr int kTickMs = 500;  // between two looks at who is silent
 constexpr std::size_t kReceiveBytes = 64 * 1024;
+// Of one connection in one round: who sends without an end must not keep the others waiting.
+constexpr int kReceivesMax = 16;
 // Of one connection: whole requests that wait. More is not read before some are executed.
 constexpr std::size_t kRequestsMax = 256;
 constexpr std::size_t kRequestBytesMax = 2 * 1024 * 1024;
@@ -75,6 +77,7 @@ struct RespPort::Connection {
   std::string final_error;    // of an error in the protocol, behind the replies before it
   std::uint32_t watched = 0;  // events
   Nanoseconds heard{0};       // when bytes came last
+  Nanoseconds told{0};        // when it was sent some
   Nanoseconds progressed{0};  // when output was sent last, or there was none
   Nanoseconds shut{0};        // when it was told that this is the end
   bool ended = false;         // the other side sends no more
@@ -165,12 +168,16 @@ Result<void> RespPort::run(int stop) {
       const auto found = connections_.find(descriptor);
       if (found != connections_.end()) hear(*found->second);
     }
-    store_.forget_outage();
-    PERDURE_TRY_VOID(execute());
     const Nanoseconds now = Clock::monotonic().now();
     if (now - looked >= std::chrono::milliseconds(kTickMs)) {
       look_at_time();
       looked = now;
+    }
+    store_.forget_outage();
+    PERDURE_TRY_VOID(execute());
+    // It may have waited for the store; what came meanwhile is heard before anybody is silent.
+    if (Clock::monotonic().now() - now >= std::chrono::milliseconds(kTickMs)) {
+      looked = Clock::monotonic().now();
     }
     close_ended();
   }
@@ -216,9 +223,10 @@ void RespPort::accept(int socket) {
   store_.counts().connections = connections_.size();
 }
 
-/// Takes what has come, up to what there is room for.
+/// Takes what has come, up to what there is room for; what is left, the next round brings.
 void RespPort::hear(Connection& connection) {
-  while (!connection.full() && !connection.ended && !connection.dead) {
+  for (int each = 0; each < kReceivesMax; ++each) {
+    if (connection.full() || connection.ended || connection.dead) return;
     const ssize_t got = ::recv(connection.socket, buffer_.data(), buffer_.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -241,7 +249,7 @@ void RespPort::parse(Connection& connection, std::string_view input) {
     switch (connection.parser.take(input)) {
       case resp::RequestParser::Step::More: break;
       case resp::RequestParser::Step::Request:
-        for (const auto& word : connection.parser.arguments()) session.request_bytes += word.size();
+        session.request_bytes += RespSession::bytes_of(connection.parser.arguments());
         session.requests.push_back(std::move(connection.parser.arguments()));
         break;
       case resp::RequestParser::Step::Broken:
@@ -293,7 +301,7 @@ void RespPort::send(Connection& connection) {
       return;
     }
     session.sent += static_cast<std::size_t>(sent);
-    connection.progressed = Clock::monotonic().now();
+    connection.progressed = connection.told = Clock::monotonic().now();
   }
   connection.progressed = Clock::monotonic().now();
   session.output.clear();
@@ -332,14 +340,15 @@ void RespPort::look_at_time() {
   (void)watch(listener_, EPOLLIN, true);
   for (auto& [socket, connection] : connections_) {
     const RespSession& session = connection->session;
-    const bool told = connection->shut != Nanoseconds{0};
+    const bool shut = connection->shut != Nanoseconds{0};
     const bool deaf = session.unsent() > 0 && now - connection->progressed > stall;
     const bool half = connection->parser.within_request() && session.requests.empty() &&
                       now - connection->heard > options_.stall;
     const bool idle = options_.idle.count() != 0 && session.unsent() == 0 &&
-                      now - connection->heard > options_.idle;
-    if (!told && (deaf || half)) ++store_.counts().stalled;
-    if (deaf || half || idle || (told && now - connection->shut > kLinger)) connection->dead = true;
+                      session.requests.empty() &&
+                      now - std::max(connection->heard, connection->told) > options_.idle;
+    if (!shut && (deaf || half)) ++store_.counts().stalled;
+    if (deaf || half || idle || (shut && now - connection->shut > kLinger)) connection->dead = true;
   }
 }
 

@@ -115,7 +115,7 @@ void StoreRequests::collect(std::span<RespSession* const> sessions) {
       step.command = command;
       step.words = std::move(session->requests.front());
       session->requests.pop_front();
-      for (const std::string& word : step.words) session->request_bytes -= word.size();
+      session->request_bytes -= RespSession::bytes_of(step.words);
       if (kind == CommandKind::LookUp) keys += step.words.size() - 1;
       if (command != nullptr) begin(step);
       if (command == nullptr) resp::append_error(step.reply, error);
@@ -330,7 +330,10 @@ void StoreRequests::fail(Step& step, const Error& error) {
 /// Whether the client of the store is of no use any more (rpc.h). One change may be NotFound alone,
 /// because its reply is not kept any more.
 bool StoreRequests::ends_all(const Error& error) {
-  if (error.code == ErrorCode::NotFound) return client_.info().code() == ErrorCode::NotFound;
+  if (error.code == ErrorCode::NotFound) {
+    const auto info = client_.info();
+    return !info.ok() && info.code() == ErrorCode::NotFound;
+  }
   // The last of them: and it was not told that the change is durable.
   return error.code == ErrorCode::Fenced || error.code == ErrorCode::OutcomeUnknown;
 }

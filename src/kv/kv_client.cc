@@ -20,8 +20,8 @@ KvClient::~KvClient() = default;
 Result<KvClient> KvClient::open(const KvClientOptions& options) {
   PERDURE_TRY(rpc, RpcClient::open(options.rpc));
   KvClient client(std::make_unique<State>(std::move(rpc), options.timeout));
-  PERDURE_TRY(info, client.info());
   State& state = *client.state_;
+  PERDURE_TRY(info, state.ask_info(false));  // a change of an earlier process may be set aside
   state.value_bytes_max = info.value_bytes_max;
   state.block_payload = info.block_bytes - kv::kBlockHeadBytes;
   PERDURE_TRY_VOID(state.ask_for_room());

@@ -198,8 +198,11 @@ Result<std::vector<KvEntry>> KvClient::range(std::string_view key, std::size_t l
   return entries;
 }
 
-Result<KvInfo> KvClient::info() {
-  PERDURE_TRY(answer, state_->ask(KvQuery::Info, {}, state_->its_deadline()));
+Result<KvInfo> KvClient::info() { return state_->ask_info(true); }
+
+Result<KvInfo> KvClient::State::ask_info(bool own_calls) {
+  PERDURE_TRY(answer, rpc.query(static_cast<std::uint32_t>(KvQuery::Info), {}, own_calls,
+                                bounded(timeout)));
   KvBytes read(answer);
   const auto numbers = read.take<kv::KvNumbers>();
   if (!numbers || numbers->block_bytes < kv::kBlockBytesMin ||

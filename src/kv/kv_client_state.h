@@ -37,6 +37,8 @@ class KvClient::State {
   Deadline its_deadline() const { return Deadline::after(bounded(timeout)); }
   Result<std::vector<std::byte>> ask(kv::KvQuery query, std::span<const std::byte> payload,
                                      const Deadline& deadline);
+  /// `own_calls`: behind the client's own changes, and Busy where one is set aside.
+  Result<KvInfo> ask_info(bool own_calls);
   Result<Value> rest_of(std::string_view key, std::uint64_t version, std::uint32_t crc,
                         std::vector<std::byte> value, std::size_t bytes, const Deadline& deadline);
   Result<std::size_t> read_some(std::span<const std::string_view> keys, std::vector<Value>& values,

@@ -70,6 +70,24 @@ class KvClientTest : public testing::Test {
     return text_of(**value);
   }
 
+  /// In the store's pool, one that fails in every change.
+  void serve_broken() {
+    RpcServerOptions broken;
+    broken.pool = options_.pool;
+    broken.application = 0x7672656b;  // as the store has it
+    broken.declared = options_.declared;
+    broken.listen = address_;
+    broken.data_listen = "127.0.0.1:0";
+    broken.handlers[static_cast<std::uint32_t>(kv::KvCall::Set)] =
+        [](const RpcCall&, RpcTransaction&, std::span<std::byte>) -> Result<std::size_t> {
+      throw std::runtime_error("broken");
+    };
+    auto server = RpcServer::open(broken);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    broken_.emplace(std::move(*server));
+  }
+
+  std::optional<RpcServer> broken_;
   test::TemporaryDirectory directory_ = *test::TemporaryDirectory::make("/dev/shm");
   std::string address_ = "127.0.0.1:0";
   KvServerOptions options_;
@@ -84,25 +102,13 @@ TEST_F(KvClientTest, AChangeThatFailsEachTimeWaitsOrIsRefused) {
   KvClient client = open("port");
   set(client, "a", "1", RpcLevel::Applied);
   server_.reset();
-  KvTicket failed;
-  {
-    RpcServerOptions broken;
-    broken.pool = options_.pool;
-    broken.application = 0x7672656b;  // as the store has it
-    broken.declared = options_.declared;
-    broken.listen = address_;
-    broken.data_listen = "127.0.0.1:0";
-    broken.handlers[static_cast<std::uint32_t>(kv::KvCall::Set)] =
-        [](const RpcCall&, RpcTransaction&, std::span<std::byte>) -> Result<std::size_t> {
-      throw std::runtime_error("broken");
-    };
-    const auto server = RpcServer::open(broken);
-    ASSERT_TRUE(server.ok()) << server.error().message;
-    const auto begun = client.begin_set("b", bytes_in("2"));
-    ASSERT_TRUE(begun.ok()) << begun.error().message;
-    failed = *begun;
-    EXPECT_EQ(client.outcome(failed).code(), ErrorCode::Busy);
-  }
+  serve_broken();
+  ASSERT_FALSE(HasFatalFailure());
+  const auto begun = client.begin_set("b", bytes_in("2"));
+  ASSERT_TRUE(begun.ok()) << begun.error().message;
+  const KvTicket failed = *begun;
+  EXPECT_EQ(client.outcome(failed).code(), ErrorCode::Busy);
+  broken_.reset();
   start();
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_EQ(client.outcome(failed).code(), ErrorCode::Busy);
@@ -117,6 +123,39 @@ TEST_F(KvClientTest, AChangeThatFailsEachTimeWaitsOrIsRefused) {
   set(client, "c", "3", RpcLevel::Applied);
   EXPECT_EQ(get(client, "c"), "3");
   EXPECT_EQ(server_->status().refused_failed, 1u);
+}
+
+// The next process of a client whose change is set aside. Expect: it is opened, and told what is
+// waited for; others store.
+TEST_F(KvClientTest, OneWhoseChangeIsSetAsideIsOpenedAnew) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  {
+    KvClient client = open("port");
+    set(client, "a", "1", RpcLevel::Applied);
+    server_.reset();
+    serve_broken();
+    ASSERT_FALSE(HasFatalFailure());
+    const auto begun = client.begin_set("b", bytes_in("2"));
+    ASSERT_TRUE(begun.ok()) << begun.error().message;
+    EXPECT_EQ(client.outcome(*begun).code(), ErrorCode::Busy);
+    broken_.reset();
+  }
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  KvClient next = open("port");
+  ASSERT_FALSE(HasFailure());
+  EXPECT_EQ(next.set("c", bytes_in("3"), RpcLevel::Durable).code(), ErrorCode::Busy);
+  EXPECT_EQ(next.info().code(), ErrorCode::Busy);
+  KvClient other = open("other");
+  set(other, "d", "4");
+  server_.reset();
+  options_.refuse_failed = true;
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  set(next, "c", "3");
+  EXPECT_EQ(get(next, "c"), "3");
+  EXPECT_EQ(get(other, "d"), "4");
 }
 
 TEST_F(KvClientTest, WhatIsStoredIsThereAlsoInTheNextServer) {

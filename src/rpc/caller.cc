@@ -67,7 +67,10 @@ Result<void> Caller::await_room(std::uint64_t bytes, Deadline deadline) {
     progress(deadline);
     if (over_) return *over_;
     if (has_room(bytes)) break;
-    if (held_ != 0) return Error{ErrorCode::QueueFull, set_aside().message};
+    // What is applied before it makes room yet, when its replies have come.
+    if (held_ != 0 && received_ == applied_) {
+      return Error{ErrorCode::QueueFull, set_aside().message};
+    }
     if (deadline.passed()) {
       return Error{ErrorCode::QueueFull,
                    fmt::format("{} of {} calls are not applied; wait for one, then call again",

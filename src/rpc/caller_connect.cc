@@ -135,6 +135,11 @@ Result<void> Caller::require_open(const control::PoolDescription& pool) const {
 }
 
 Error Caller::expired() {
+  if (client_ == 0) {  // it is only being opened
+    return {
+        ErrorCode::Busy,
+        fmt::format("the place of client '{}' has just been given up: try again", options_.name)};
+  }
   over_ = Error{ErrorCode::NotFound,
                 fmt::format("client '{}' has expired, or another one has its name", options_.name)};
   return *over_;
@@ -202,6 +207,9 @@ Result<void> Caller::take_welcome(const WelcomeReply& reply) {
 /// What earlier processes of the name have left.
 Result<void> Caller::begin_life(const WelcomeReply& reply) {
   const Welcome& at = reply.welcome;
+  if (kRingAt + reply.ring_bytes > session_.connection().remote.length) {
+    return Error{ErrorCode::ProtocolError, "the server says that a ring is longer than its pool"};
+  }
   client_ = at.client;
   ring_bytes_ = reply.ring_bytes;
   replies_kept_ = reply.replies;

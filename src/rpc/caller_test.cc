@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "core/bytes.h"
 #include "fabric/emu/world.h"
@@ -20,10 +22,11 @@
 namespace perdure::rpc {
 namespace {
 
-constexpr std::uint32_t kSum = 1;   // of the payload's bytes; counts calls
-constexpr std::uint32_t kFail = 2;  // throws
-constexpr std::uint32_t kEcho = 3;  // replies much
-constexpr std::uint32_t kMost = 4;  // answers more than that
+constexpr std::uint32_t kSum = 1;            // of the payload's bytes; counts calls
+constexpr std::uint32_t kFail = 2;           // throws
+constexpr std::uint32_t kEcho = 3;           // replies much
+constexpr std::uint32_t kMost = 4;           // answers more than that
+constexpr std::uint32_t kTwentySeconds = 5;  // takes them
 constexpr std::uint64_t kCallerRing = 32 * 1024;
 
 Result<std::size_t> sum_up(const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
@@ -46,8 +49,11 @@ class AddressOfHost final : public client::Peer {
     return now().list(deadline);
   }
   Result<control::PoolDescription> describe(const std::string& pool, Deadline deadline) override {
-    return now().describe(pool, deadline);
+    auto described = now().describe(pool, deadline);
+    if (described.ok() && after_describe) std::exchange(after_describe, {})();
+    return described;
   }
+  std::function<void()> after_describe;  // once
   Result<control::PoolDescription> create(const control::PoolRequest& request,
                                           Deadline deadline) override {
     return now().create(request, deadline);
@@ -112,6 +118,11 @@ class CallerTest : public testing::Test {
       return reply.size();
     };
     options.executor.answer_bytes_max = 300000;
+    options.executor.handlers[kTwentySeconds] = [this](const RpcCall& call, RpcTransaction& data,
+                                                       std::span<std::byte> reply) {
+      world_.tick(std::chrono::seconds(20));
+      return sum_up(call, data, reply);
+    };
     if (repaired_) options.executor.handlers[kFail] = sum_up;
     options.executor.refuse_failed = refuse_failed_;
     options.executor.queries[kSum] = [](std::span<const std::byte>, const RpcData& data,
@@ -140,14 +151,28 @@ class CallerTest : public testing::Test {
     });
   }
 
+  /// In a new pool.
+  void serve_large_replies() {
+    host_.reset();
+    shape_.reply_bytes_max = 60000;
+    shape_.transaction_bytes = 256 * 1024;
+    shape_.replies = 4;
+    region_ = &machine_->add_region(pmem::kPoolDataOffset + shape_.bytes());
+    ASSERT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
+    start();
+  }
+
   Result<std::unique_ptr<Caller>> open(const std::string& name) { return open(name, *client_); }
   Result<std::unique_ptr<Caller>> open(const std::string& name, fabric::Device& device) {
+    return Caller::open(std::make_unique<AddressOfHost>(host_, device), options_of(name), clock_);
+  }
+  static RpcClientOptions options_of(const std::string& name) {
     RpcClientOptions options;
     options.name = name;
     options.spin = std::chrono::microseconds(0);
     options.reconnect = std::chrono::milliseconds(1);
     options.server_timeout = std::chrono::milliseconds(200);
-    return Caller::open(std::make_unique<AddressOfHost>(host_, device), options, clock_);
+    return options;
   }
   std::unique_ptr<Caller> opened(const std::string& name) {
     auto caller = open(name);
@@ -470,6 +495,22 @@ TEST_F(CallerTest, ALeaseBeginsWhenTheConnectionEnds) {
   EXPECT_TRUE(host_->executor().names().empty());
 }
 
+// A server is at what its last one left for longer than the lease. Expect: nobody expires for that,
+// who could not reach it meanwhile.
+TEST_F(CallerTest, RecoveryIsNoPartOfALease) {
+  const auto one = opened("one");
+  const auto two = opened("two");
+  held_up_ = true;
+  const auto handle = one->call(kTwentySeconds, bytes(1), 0);
+  ASSERT_TRUE(one->wait(*handle, RpcLevel::Durable, std::chrono::seconds(5)).ok());
+  host_.reset();
+  held_up_ = false;
+  start();
+  host_->expire_clients();
+  EXPECT_EQ(host_->executor().names().size(), 2u);
+  EXPECT_TRUE(one->wait(*handle, RpcLevel::Applied, std::chrono::seconds(5)).ok());
+}
+
 TEST_F(CallerTest, APlaceThatIsClosedIsWaitedFor) {
   const auto caller = opened("one");
   world_.drop_connections(*machine_, *client_);
@@ -487,6 +528,24 @@ TEST_F(CallerTest, APlaceThatIsClosedIsWaitedFor) {
   host_->expire_clients();
   const auto waited = caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(5));
   EXPECT_TRUE(waited.ok()) << waited.error().message;
+}
+
+// The place of a client is given up while the next process of its name opens it.
+TEST_F(CallerTest, APlaceThatGoesWhileItIsOpenedIsBusy) {
+  opened("one").reset();
+  world_.settle();
+  auto peer = std::make_unique<AddressOfHost>(host_, *client_);
+  peer->after_describe = [this] {
+    const auto report = host_->service().report();
+    for (const auto& session : report->sessions) {
+      (void)host_->service().close_session(session.id);  // or it has ended by itself
+    }
+    const auto pool = host_->service().describe("one");
+    const auto deleted = host_->service().delete_pool("one", pool->uuid, {}, Nanoseconds{0});
+    ASSERT_TRUE(deleted.ok()) << deleted.error().message;
+  };
+  EXPECT_EQ(Caller::open(std::move(peer), options_of("one"), clock_).code(), ErrorCode::Busy);
+  EXPECT_TRUE(open("one").ok());
 }
 
 // A client that was away for longer than its lease. Expect: it is told, also when another process
@@ -591,6 +650,27 @@ TEST_F(CallerTest, ACallThatIsSetAsideIsToldAndWaitsForAnOperator) {
   EXPECT_EQ(load<std::uint64_t>(counted->data()), last);  // all but one, and the other client's
 }
 
+// A client is opened anew while a call is set aside, and has as many replies to collect as are
+// kept. Expect: there is room for a call when they have come.
+TEST_F(CallerTest, BehindACallThatIsSetAsideEarlierRepliesMakeRoom) {
+  serve_large_replies();
+  ASSERT_FALSE(HasFatalFailure());
+  const auto soon = std::chrono::hours(1);
+  auto caller = opened("one");
+  for (int each = 0; each < 6; ++each) {
+    const auto handle = caller->call(kEcho, bytes(1), 0);
+    ASSERT_TRUE(caller->wait(*handle, RpcLevel::Applied, soon).ok());
+  }
+  const auto broken = caller->call(kFail, bytes(3), 0);
+  EXPECT_EQ(caller->wait(*broken, RpcLevel::Applied, soon).code(), ErrorCode::Busy);
+  caller.reset();
+  world_.settle();
+  caller = opened("one");
+  const auto behind = caller->call(kSum, bytes(1), 0);
+  ASSERT_TRUE(behind.ok()) << behind.error().message;
+  EXPECT_TRUE(caller->wait(*behind, RpcLevel::Durable, soon).ok());
+}
+
 // A server is replaced by one whose handler works, and the call is retried.
 TEST_F(CallerTest, ACallThatIsRetriedIsAnsweredAsIfNothingHadBeen) {
   auto caller = opened("one");
@@ -618,13 +698,7 @@ TEST_F(CallerTest, ACallThatIsRetriedIsAnsweredAsIfNothingHadBeen) {
 // The connection is lost in the middle of a large reply, and of a large answer, again and again.
 // Expect: both come whole in the end.
 TEST_F(CallerTest, AReplyThatIsLargerThanAMessageIsWholeOverLostConnections) {
-  host_.reset();
-  shape_.reply_bytes_max = 60000;
-  shape_.transaction_bytes = 256 * 1024;
-  shape_.replies = 4;
-  region_ = &machine_->add_region(pmem::kPoolDataOffset + shape_.bytes());
-  ASSERT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
-  start();
+  serve_large_replies();
   const auto caller = opened("one");
   int lost = 0;
   machine_->add_actor([&, turns = 0]() mutable {

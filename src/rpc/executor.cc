@@ -68,6 +68,9 @@ Result<void> Executor::count_attempt() {
   const Executing call = suspects_.front();
   ClientPlace& client = running_[call.place];
   if (call.sequence != client.applied + 1) return {};
+  const auto found = find_entry(pool_->ring(call.place), next_entry(client), entry_);
+  if (!found) return {};  // it was not durable, and is no call any more
+  PERDURE_TRY_VOID(keep_entry(call.place, *found));
   ++client.attempts;
   log_message(Severity::Warning,
               fmt::format("the server ended while it executed call {} of client '{}', attempt {}",
@@ -245,8 +248,15 @@ std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transactio
   }
 }
 
+/// What is noted of a call is noted of this one: a power failure must not leave the note without
+/// it, for another one that its client calls after that.
+Result<void> Executor::keep_entry(std::size_t place, const FoundEntry& found) {
+  return end_with(pool_->make_durable(place, found.entry));
+}
+
 void Executor::note_failed_attempt(std::size_t place, const FoundEntry& found) {
   ClientPlace& client = running_[place];
+  if (!keep_entry(place, found).ok()) return;
   if (client.attempts + 1 < options_.attempts_max) {
     ++client.attempts;
     return write_place(place);
@@ -360,17 +370,20 @@ Result<void> Executor::commit_places() {
 
 /// From here on the transaction survives.
 Result<void> Executor::record() {
-  auto committed = redo_.commit();
-  if (committed.ok()) {
-    ++counted_.transactions;
-    return {};
-  }
+  PERDURE_TRY_VOID(end_with(redo_.commit()));
+  ++counted_.transactions;
+  return {};
+}
+
+/// A medium that refuses is not trusted again.
+Result<void> Executor::end_with(Result<void> done) {
+  if (done.ok()) return done;
   log_message(Severity::Error,
-              fmt::format("no call is executed any more: {}", committed.error().message));
+              fmt::format("no call is executed any more: {}", done.error().message));
   const MutexLock view(view_);
-  shown_.failure = committed.error();
+  shown_.failure = done.error();
   for (std::condition_variable& waiting : applied_) waiting.notify_all();
-  return committed;
+  return done;
 }
 
 void Executor::store() {

@@ -139,6 +139,8 @@ class Executor {
   Result<void> drop(const std::string& name, std::uint64_t sequence);
   /// The client at a place has, or had until now, a session.
   void note_heard(std::size_t place);
+  /// Until now none of them could have one.
+  void note_all_heard();
 
   // What clients ask, by the threads of their sessions.
 
@@ -208,6 +210,7 @@ class Executor {
   std::size_t execute_in_turn(Nanoseconds until) PERDURE_REQUIRES(work_);
   std::size_t execute_waves(Nanoseconds until) PERDURE_REQUIRES(work_);
   Result<void> count_attempt() PERDURE_REQUIRES(work_);
+  Result<void> keep_entry(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
   Step execute_next(std::size_t place) PERDURE_REQUIRES(work_);
   std::optional<Result<std::size_t>> run(const RpcCall& call, Transaction& transaction,
                                          std::span<std::byte> reply, std::size_t thread);
@@ -242,6 +245,7 @@ class Executor {
   Result<void> commit() PERDURE_REQUIRES(work_);
   Result<void> commit_places() PERDURE_REQUIRES(work_);
   Result<void> record() PERDURE_REQUIRES(work_);
+  Result<void> end_with(Result<void> done) PERDURE_REQUIRES(work_);
   void store() PERDURE_REQUIRES(work_);
   void tell() PERDURE_REQUIRES(work_);
   Result<std::size_t> find_room(const std::string& name) const PERDURE_REQUIRES(work_);

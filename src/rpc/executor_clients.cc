@@ -170,6 +170,11 @@ void Executor::note_heard(std::size_t place) {
   heard_[place] = options_.clock->now();
 }
 
+void Executor::note_all_heard() {
+  const MutexLock view(view_);
+  heard_.assign(heard_.size(), options_.clock->now());
+}
+
 /// The session's pool is of the place; but that may have got another client since.
 Result<void> Executor::check_client(std::size_t place, std::uint64_t client) {
   PERDURE_ASSERT(place < places_.size());

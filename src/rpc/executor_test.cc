@@ -664,6 +664,35 @@ TEST_F(ExecutorTest, ACallThatIsSetAsideWaitsForAnOperator) {
   EXPECT_FALSE(executor_->status().clients[0].held);
 }
 
+// A call that its client made visible and no more fails, or the server dies of it; and the power
+// fails. Expect: what is noted of it is not held against another call.
+TEST_F(ExecutorTest, WhatIsNotedOfACallSurvivesOnlyWithTheCall) {
+  for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+    SCOPED_TRACE(seed);
+    make(PersistenceDomain::Dmp, seed);
+    TestClient& client = clients_[0];
+    write_call(client, kThrow, 200);
+    if (seed % 3 == 0) {
+      executor_->pool().note_executing(Executing{client.place, 1});
+      ASSERT_TRUE(open().ok());
+    } else if (seed % 3 == 1) {
+      ASSERT_TRUE(executor_->process().ok());
+    } else {
+      execute_all();
+    }
+    EXPECT_EQ(executor_->status().clients[0].held, seed % 3 == 2);
+    region_->power_cut(random_);
+    executor_.reset();
+    region_->power_on();
+    ASSERT_TRUE(open().ok());
+    const auto welcome = executor_->welcome(client.place, client.id);
+    ASSERT_TRUE(welcome.ok());
+    const RpcClientPlace place = executor_->status().clients[0];
+    EXPECT_EQ(welcome->durable == 1, place.held || place.attempts != 0);
+    EXPECT_EQ(welcome->durable, 1u);  // it failed once at least
+  }
+}
+
 TEST_F(ExecutorTest, ACallThatIsRetriedIsExecutedInItsPlace) {
   make(PersistenceDomain::Dmp, 1);
   TestClient& client = clients_[0];

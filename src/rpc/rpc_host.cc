@@ -60,6 +60,7 @@ Result<void> RpcHost::serve(std::vector<server::DataPlane> planes) {
     PERDURE_TRY(executed, executor_->process());
     if (executed == 0) break;
   }
+  executor_->note_all_heard();
   if (threads) thread_ = std::thread([this] { run(); });
   return {};
 }

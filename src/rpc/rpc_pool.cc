@@ -52,6 +52,14 @@ Result<void> RpcPool::format(const PoolShape& shape) {
   return {};
 }
 
+Result<void> RpcPool::make_durable(std::size_t place, const Entry& entry) {
+  const pmem::Range range{
+      pool_->data_offset() + shape_.ring_at(place) + entry.position % shape_.ring_bytes,
+      entry_bytes(entry.payload_bytes)};
+  region().dirty_pages(range);  // an RNIC's stores do not
+  return region().flush(range.at, range.length);
+}
+
 Result<void> RpcPool::recover() {
   RedoLog::Options options;
   options.base = pool_->data_offset();

@@ -46,6 +46,8 @@ class RpcPool {
   std::span<const std::byte> ring(std::size_t place) const {
     return pool_->data().subspan(shape_.ring_at(place), shape_.ring_bytes);
   }
+  /// Of an entry that is visible and may be no more. Errors: SystemError. Cost: one flush.
+  Result<void> make_durable(std::size_t place, const Entry& entry);
   /// The handlers' bytes.
   std::span<const std::byte> handlers_data() const {
     return pool_->data().subspan(shape_.data_at(), shape_.data_bytes);

@@ -47,9 +47,10 @@ Result<WelcomeReply> decode_welcome(std::span<const std::byte> bytes) {
   reply.slow_from_percent = load<std::uint32_t>(bytes.data() + 60);
   const Welcome& at = reply.welcome;
   const bool makes_sense =
-      at.client != 0 && at.applied <= at.durable && at.position <= at.end &&
-      reply.ring_bytes != 0 && reply.ring_bytes % kEntryAlignment == 0 &&
-      reply.ring_bytes <= kAreaBytesMax && reply.replies != 0 && reply.replies <= kRepliesMax &&
+      at.client != 0 && at.applied <= at.durable && at.durable - at.applied <= reply.replies &&
+      at.position <= at.end && at.end - at.position <= reply.ring_bytes && reply.ring_bytes != 0 &&
+      reply.ring_bytes % kEntryAlignment == 0 && reply.ring_bytes <= kAreaBytesMax &&
+      reply.replies != 0 && reply.replies <= kRepliesMax &&
       reply.reply_bytes_max <= kReplyBytesMax && reply.slow_from_percent <= 100;
   if (!makes_sense) return nonsense("a welcome that makes no sense");
   return reply;

@@ -159,6 +159,25 @@ TEST_F(RpcRequestsTest, ATornOrForgedFrameIsAnsweredOrRefusedAndChangesNothing) 
   EXPECT_EQ(executor_->status().applied, 1u);
 }
 
+// What a server says would have its client take memory without an end.
+TEST(RpcRequests, AWelcomeOfMoreThanThereCanBeIsRefused) {
+  WelcomeReply reply;
+  reply.welcome = {.client = 7, .applied = 10, .position = 640, .durable = 14, .end = 1280};
+  reply.ring_bytes = 4096;
+  reply.replies = 4;
+  reply.reply_bytes_max = 64;
+  const auto decoded = [](const WelcomeReply& said) {
+    return decode_welcome(encode_welcome(said)).ok();
+  };
+  ASSERT_TRUE(decoded(reply));
+  WelcomeReply more = reply;
+  more.welcome.durable = 15;  // than may be in flight
+  EXPECT_FALSE(decoded(more));
+  more = reply;
+  more.welcome.end = 640 + 4097;
+  EXPECT_FALSE(decoded(more));
+}
+
 // Calls appear in a ring whose client has no session, so nobody hints at them. Expect: the host's
 // thread finds them, each in its turn, with nobody asking for a reply.
 TEST(RpcHostTest, CallsThatNoSessionHasSeenAreFoundByTheScan) {

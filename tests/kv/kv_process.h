@@ -39,6 +39,11 @@ class KvProcess {
   void kill() { process_.kill(); }
   void send(int signal) const { process_.signal(signal); }
   bool running() { return process_.running(); }
+  /// What it has in memory; 0: it has ended.
+  std::size_t resident_bytes() const {
+    const auto bytes = test::resident_bytes(process_.pid());
+    return bytes.ok() ? *bytes : 0;
+  }
   /// Waits for its end, at most 60 s.
   Ended wait();
 

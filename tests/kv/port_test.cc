@@ -1,9 +1,12 @@
 // The port for Redis's clients under clients that do it no good.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "core/clock.h"
 #include "kv_process.h"
@@ -161,6 +164,78 @@ TEST_F(RespPort, InAnOutageOneWaitIsForAll) {
   while (stored != status("OK") && !deadline.passed()) stored = other.ask({"SET", "k", "1"});
   EXPECT_EQ(stored, status("OK"));
   EXPECT_EQ(other.ask({"GET", "k"}), bulk("1"));
+}
+
+// Receive: empty requests without an end. Expect: others are served meanwhile, and the port ends
+// when it is told to.
+TEST_F(RespPort, OneThatSendsWithoutAnEndHoldsUpNobody) {
+  serve({"--size", "8MiB"});
+  for (const std::string_view empty : {"\n", "*0\r\n"}) {
+    std::atomic<bool> stop = false;
+    std::thread flood([&] {
+      RespClient client(address());
+      std::string lines;
+      while (lines.size() < 1024 * 1024) lines += empty;
+      while (!stop && client.say(lines)) continue;
+    });
+    RespClient other(address());
+    for (int each = 0; each < 20; ++each) EXPECT_EQ(other.ask({"PING"}), status("PONG"));
+    if (empty != "\n") {
+      server_->send(SIGTERM);
+      EXPECT_EQ(server_->wait().status, 0);
+    }
+    stop = true;
+    flood.join();
+  }
+}
+
+// A client that does not read sends requests of nearly no bytes and many words. Expect: they are
+// counted as what they take.
+TEST_F(RespPort, EmptyWordsDoNotFillItsMemory) {
+  serve({"--size", "16MiB", "--unread-max", "64MiB", "--stall-timeout", "3600"});
+  RespClient other(address());
+  ASSERT_EQ(other.ask({"SET", "large", std::string(1024 * 1024, 'v')}), status("OK"));
+  std::vector<std::string> much(25, "large");
+  much.front() = "MGET";
+  RespClient deaf(address());
+  ASSERT_TRUE(deaf.say(RespClient::encoded(much)));
+  ASSERT_TRUE(deaf.fill());  // it is executed, and nothing behind it is until it is read
+  ASSERT_EQ(other.ask({"PING"}), status("PONG"));
+  const std::size_t before = server_->resident_bytes();
+  const std::string request = RespClient::encoded(std::vector<std::string>(4096));
+  std::string requests;
+  for (int each = 0; each < 250; ++each) requests += request;
+  std::thread sender([&] { (void)deaf.say(requests); });
+  std::size_t most = 0;
+  for (int each = 0; each < 20; ++each) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(other.ask({"PING"}), status("PONG"));
+    most = std::max(most, server_->resident_bytes());
+  }
+  server_->kill();
+  sender.join();
+  EXPECT_LT(most, before + (std::size_t{12} << 20));
+}
+
+// The port waits for its store for longer than the time in which a client must have said something.
+// Expect: who has said it meanwhile is heard.
+TEST_F(RespPort, WhatComesWhileItWaitsForTheStoreIsHeard) {
+  serve({"--size", "8MiB"});
+  KvProcess port({"resp", "--server", server_->address("control"), "--listen", "127.0.0.1:0",
+                  "--request-timeout", "4000", "--stall-timeout", "1", "--idle-timeout", "2"});
+  RespClient client(port.address("resp"));
+  RespClient half(port.address("resp"));
+  ASSERT_EQ(client.ask({"SET", "k", "0"}), status("OK"));
+  const std::string request = RespClient::encoded({"SET", "k", "v"});
+  server_->send(SIGSTOP);
+  ASSERT_TRUE(half.say(request.substr(0, 10)));
+  ASSERT_TRUE(client.say(request));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the port waits by now
+  ASSERT_TRUE(half.say(request.substr(10)));
+  EXPECT_EQ(client.hear().kind, '-');
+  server_->send(SIGCONT);
+  EXPECT_NE(half.hear().kind, 0);  // an answer, whichever
+  EXPECT_NE(client.ask({"SET", "k", "1"}).kind, 0);
 }
 
 TEST_F(RespPort, TooManyClientsAreToldSo) {

@@ -89,7 +89,7 @@ TEST_F(CLog, RecordsOfPiecesAndInClaimedRoomAreReadBack) {
 
 // One of three peers is silent. Expect: its status says why, and repair what has become of it.
 TEST_F(CLog, SaysHowEachReplicaIsAndWhatRepairDid) {
-  options_.replica_timeout_ms = 200;
+  options_.replica_timeout_ms = 10000;
   open();
   perdure_ticket ticket{};
   ASSERT_EQ(perdure_log_append(log_, "one", 3, &ticket), PERDURE_OK);
