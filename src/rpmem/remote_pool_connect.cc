@@ -20,7 +20,7 @@ namespace {
 constexpr Nanoseconds kCloseWithin = std::chrono::seconds(30);
 constexpr Nanoseconds kAnswerSlice = std::chrono::milliseconds(1);
 constexpr int kSetAttributesTriesMax = 3;
-constexpr Nanoseconds kTryWithin = std::chrono::seconds(1);  // also the last one
+constexpr Nanoseconds kReconnectWithin = std::chrono::seconds(1);  // also the last one
 constexpr Nanoseconds kRetryEveryMin = std::chrono::milliseconds(20);
 constexpr Nanoseconds kRetryEveryMax = std::chrono::milliseconds(500);
 
@@ -201,7 +201,7 @@ Result<void> RemotePool::come_back() {
 /// First by the rpmemd that there is, which knows what its medium said; then by another one, for
 /// that one may be on a machine that is gone.
 Result<void> RemotePool::try_to_come_back(const Deadline& deadline) {
-  const auto most = [&] { return std::max(deadline.left(), kTryWithin); };
+  const auto most = [&] { return std::max(deadline.left(), kReconnectWithin); };
   if (link_) {
     auto again = open_session(deadline_after(std::min(options_.timeout, most())));
     if (again.ok() || !may_pass(again.code())) return again;
