@@ -355,6 +355,9 @@ class LogReader {
   struct Delete {
     void operator()(State* state) const;
   };
+  friend class Log;
+  /// `log_id`: no other log is read.
+  static Result<LogReader> open_of(LogReaderOptions options, std::optional<std::uint64_t> log_id);
   explicit LogReader(std::unique_ptr<State, Delete> state);
   Result<void> usable() const;
   std::unique_ptr<State, Delete> state_;

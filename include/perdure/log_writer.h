@@ -114,7 +114,8 @@ class LogWriter {
   void poll();
 
   /// Calls `use` with the log, while no record is brought on: to trim it, repair it, look at it.
-  /// Errors: InvalidArgument (moved from, or in a child of fork): it is not called.
+  /// What would wait for that to end (with_log, commit, close) is refused inside of it.
+  /// Errors: InvalidArgument (moved from, in a child of fork, inside of `use`): it is not called.
   Result<void> with_log(const std::function<void(Log&)>& use);
 
   /// Takes no more records, waits until those that were taken are finished, closes the log. Its own

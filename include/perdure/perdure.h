@@ -325,7 +325,9 @@ perdure_code perdure_log_writer_commit_in_place(perdure_log_writer* writer, uint
                                                 perdure_ticket* ticket);
 /* Calls `use` with the writer's log while no record is brought on: to repair it, to change its
  * replicas, to open a reader of it. It is good during the call; perdure_log_close does nothing to
- * it, and perdure_log_close_within is PERDURE_INVALID_ARGUMENT. */
+ * it, and perdure_log_close_within is PERDURE_INVALID_ARGUMENT. So is, of the writer, what would
+ * wait for the call to end: to commit, to use its log (perdure_log_writer_trim, _get_status,
+ * _get_times), to close it. */
 typedef void (*perdure_log_use)(perdure_log* log, void* context);
 perdure_code perdure_log_writer_with_log(perdure_log_writer* writer, perdure_log_use use,
                                          void* context);

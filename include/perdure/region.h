@@ -224,9 +224,9 @@ class Region {
   /// that overlap.
   ///
   /// Errors   Unsupported with several peers: each would answer with its own old value, and nothing
-  ///          makes those agree. InvalidArgument, OutOfRange, Disconnected, Fenced: nothing was
-  ///          changed.
-  ///          OutcomeUnknown: it was done once or not at all.
+  ///          makes those agree; and with one whose memory is volatile. InvalidArgument,
+  ///          OutOfRange, Disconnected, Fenced: nothing was changed. OutcomeUnknown: it was done
+  ///          once or not at all.
   /// Cost     one round trip, waited for; with reconnect behind all that is in flight.
   Result<std::uint64_t> fetch_add(std::uint64_t at, std::uint64_t addend);
   /// Changes the word to `value` if it was `expected`.
@@ -234,7 +234,8 @@ class Region {
   Result<std::uint64_t> store(std::uint64_t at, std::uint64_t value);
 
   /// Reads from the replica of peer number `replica` (as in RegionOptions::peers), or, kAny, from
-  /// one that is up, a whole one if there is. Has every update in it that was reached there.
+  /// one that is up and not just coming back, of these a whole one if there is. Has every update in
+  /// it that was reached there.
   /// Errors: OutOfRange, Disconnected (that peer is down).
   static constexpr std::size_t kAny = SIZE_MAX;
   Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica = kAny);

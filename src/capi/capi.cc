@@ -169,7 +169,7 @@ perdure_code perdure_log_append(perdure_log* log, const void* record, size_t byt
   if (log == nullptr || ticket == nullptr || !is_record(record, bytes)) {
     return fail("log, record and ticket must not be NULL");
   }
-  return guarded([&] {
+  return guarded(log, [&] {
     return give_ticket(log->log.append({static_cast<const std::byte*>(record), bytes}), ticket);
   });
 }
@@ -178,7 +178,7 @@ perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, pe
                               uint32_t timeout_ms) {
   if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
   if (!known(level)) return fail("unknown level");
-  return guarded([&] {
+  return guarded(log, [&] {
     return code_of(
         log->log.wait(ticket_of(*ticket), static_cast<Level>(level), milliseconds(timeout_ms)));
   });
@@ -186,7 +186,7 @@ perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, pe
 
 perdure_code perdure_log_append_would_block(perdure_log* log, uint64_t bytes, bool* yes) {
   if (log == nullptr || yes == nullptr) return fail("log and yes must not be NULL");
-  return guarded([&] {
+  return guarded(log, [&] {
     *yes = log->log.append_would_block(bytes);
     return PERDURE_OK;
   });
@@ -195,7 +195,7 @@ perdure_code perdure_log_append_would_block(perdure_log* log, uint64_t bytes, bo
 perdure_code perdure_log_append_pieces(perdure_log* log, const perdure_bytes* pieces, size_t count,
                                        perdure_ticket* ticket) {
   if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
-  return guarded([&] {
+  return guarded(log, [&] {
     const auto taken = perdure::capi::pieces_of(pieces, count);
     if (!taken) return fail("pieces must not be NULL");
     return give_ticket(log->log.append_pieces(*taken), ticket);
@@ -204,7 +204,7 @@ perdure_code perdure_log_append_pieces(perdure_log* log, const perdure_bytes* pi
 
 perdure_code perdure_log_claim(perdure_log* log, uint64_t bytes, void** room) {
   if (log == nullptr || room == nullptr) return fail("log and room must not be NULL");
-  return guarded([&] {
+  return guarded(log, [&] {
     const auto claimed = log->log.claim(bytes);
     if (!claimed.ok()) return fail(claimed.error());
     *room = claimed->data();
@@ -214,7 +214,7 @@ perdure_code perdure_log_claim(perdure_log* log, uint64_t bytes, void** room) {
 
 perdure_code perdure_log_append_claimed(perdure_log* log, uint64_t bytes, perdure_ticket* ticket) {
   if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
-  return guarded([&] { return give_ticket(log->log.append_claimed(bytes), ticket); });
+  return guarded(log, [&] { return give_ticket(log->log.append_claimed(bytes), ticket); });
 }
 
 perdure_code perdure_log_reached(const perdure_log* log, const perdure_ticket* ticket,
@@ -223,7 +223,7 @@ perdure_code perdure_log_reached(const perdure_log* log, const perdure_ticket* t
     return fail("log, ticket and yes must not be NULL");
   }
   if (!known(level)) return fail("unknown level");
-  return guarded([&] {
+  return guarded(log, [&] {
     *yes = log->log.reached(ticket_of(*ticket), static_cast<Level>(level));
     return PERDURE_OK;
   });
@@ -233,17 +233,17 @@ perdure_code perdure_log_poll(perdure_log* log) { return perdure_log_poll_within
 
 perdure_code perdure_log_poll_within(perdure_log* log, uint32_t timeout_ms) {
   if (log == nullptr) return fail("log must not be NULL");
-  return guarded([&] { return code_of(log->log.poll(milliseconds(timeout_ms))); });
+  return guarded(log, [&] { return code_of(log->log.poll(milliseconds(timeout_ms))); });
 }
 
 perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn) {
   if (log == nullptr) return fail("log must not be NULL");
-  return guarded([&] { return code_of(log->log.trim(perdure::Lsn{lsn})); });
+  return guarded(log, [&] { return code_of(log->log.trim(perdure::Lsn{lsn})); });
 }
 
 perdure_code perdure_log_repair(perdure_log* log, size_t* repaired) {
   if (log == nullptr) return fail("log must not be NULL");
-  return guarded([&] {
+  return guarded(log, [&] {
     const auto reports = log->log.repair();
     if (!reports.ok()) return fail(reports.error());
     const auto back = std::count_if(reports->begin(), reports->end(),
@@ -255,15 +255,16 @@ perdure_code perdure_log_repair(perdure_log* log, size_t* repaired) {
 
 perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* status) {
   if (log == nullptr || status == nullptr) return fail("log and status must not be NULL");
-  return guarded([&] {
+  return guarded(log, [&] {
     return perdure::capi::give_sized(perdure::capi::status_of(log->log.status()), status);
   });
 }
 
 perdure_code perdure_log_get_times(const perdure_log* log, perdure_log_times* times) {
   if (log == nullptr || times == nullptr) return fail("log and times must not be NULL");
-  return guarded(
-      [&] { return perdure::capi::give_sized(perdure::capi::times_of(log->log.times()), times); });
+  return guarded(log, [&] {
+    return perdure::capi::give_sized(perdure::capi::times_of(log->log.times()), times);
+  });
 }
 
 uint64_t perdure_time_class_end_ns(size_t index) {

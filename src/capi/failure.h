@@ -6,6 +6,8 @@
 #include <perdure/perdure.h>
 #include <perdure/result.h>
 
+#include "core/forks.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -50,11 +52,18 @@ bool take_sized(const T* given, T& taken) {
   return true;
 }
 
+/// Asked before a call does anything: what is given has a size. NULL: nothing is.
+template <typename T>
+bool has_size(const T* status) {
+  return status == nullptr || status->size >= sizeof status->size;
+}
+inline perdure_code fail_of_no_size() { return fail("status: size is not set"); }
+
 /// Gives the caller what there is room for; its size stays.
 template <typename T>
 perdure_code give_sized(T told, T* status) {
+  if (!has_size(status)) return fail_of_no_size();
   const std::size_t size = status->size;
-  if (size < sizeof status->size) return fail("status: size is not set");
   told.size = size;
   std::memcpy(status, &told, std::min(size, sizeof told));
   return PERDURE_OK;
@@ -70,6 +79,21 @@ perdure_code guarded(Call call) noexcept {
   }
 }
 
+/// A member of each handle.
+struct Origin {
+  std::uint32_t process = forks_so_far();
+};
+
+/// The same of a handle, unless it is NULL. In a child of fork() it is the parent's, and what has
+/// no error of its own (how far is it?) would have an answer there.
+template <typename Handle, typename Call>
+perdure_code guarded(const Handle* handle, Call call) noexcept {
+  if (handle == nullptr || handle->origin.process == forks_so_far()) {
+    return guarded(std::move(call));
+  }
+  return fail("it was opened before fork(): a child opens its own");
+}
+
 /// A sized struct ends where its last field does. In padding behind it an older caller's size would
 /// cover whatever lay there, and a field that is added later would be read from that.
 #define PERDURE_CAPI_ENDS_WITH(type, last)                                 \
@@ -82,18 +106,33 @@ void give_text(std::string_view text, char (&to)[room]) {
   to[text.copy(to, room - 1)] = '\0';
 }
 
-/// Gives each of `items`, as far as there are that many, what `tell` makes of one. They lie as far
-/// apart as the caller's header says.
+/// Of each of an array's structs, which lie as far apart as the caller's header says.
+template <typename T>
+bool have_sizes(const T* to, std::size_t count) {
+  if (count == 0) return true;
+  const std::size_t apart = to->size;
+  if (apart < sizeof to->size) return false;
+  const auto* at = reinterpret_cast<const char*>(to);
+  for (std::size_t index = 0; index < count; ++index) {
+    if (reinterpret_cast<const T*>(at + index * apart)->size != apart) return false;
+  }
+  return true;
+}
+inline perdure_code fail_of_sizes() {
+  return fail("the sizes of an array's structs are not set, or differ");
+}
+
+/// Gives each of `items`, as far as there are that many, what `tell` makes of one.
 template <typename T, typename Items, typename Tell>
 perdure_code give_all(const Items& items, T* to, std::size_t count, std::size_t* there,
                       const Tell& tell) {
   *there = items.size();
   if (count == 0) return PERDURE_OK;
+  if (!have_sizes(to, count)) return fail_of_sizes();
   auto* at = reinterpret_cast<char*>(to);
   const std::size_t apart = to->size;
   for (std::size_t index = 0; index < std::min(count, items.size()); ++index) {
     auto* one = reinterpret_cast<T*>(at + index * apart);
-    if (one->size != apart) return fail("the sizes of an array's structs differ");
     if (const auto code = give_sized(tell(items[index]), one); code != PERDURE_OK) return code;
   }
   return PERDURE_OK;

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "capi/failure.h"
+
 struct perdure_log {
   explicit perdure_log(perdure::Log log_opened) : opened(std::move(log_opened)), log(*opened) {}
   explicit perdure_log(perdure::Log* lent) : log(*lent) {}
@@ -14,4 +16,5 @@ struct perdure_log {
 
   std::optional<perdure::Log> opened;  // nothing: it is lent, and somebody else's to close
   perdure::Log& log;
+  perdure::capi::Origin origin = {};
 };

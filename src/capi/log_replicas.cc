@@ -59,7 +59,8 @@ perdure_code perdure_log_repair_within(perdure_log* log, uint32_t timeout_ms,
   if (log == nullptr || !has_room(reports, count, there)) {
     return fail("log, reports and there must not be NULL");
   }
-  return guarded([&] {
+  if (!perdure::capi::have_sizes(reports, count)) return perdure::capi::fail_of_sizes();
+  return guarded(log, [&] {
     const auto repaired = log->log.repair(std::chrono::milliseconds(timeout_ms));
     if (!repaired.ok()) return fail(repaired.error());
     return give_all(*repaired, reports, count, there, report_of);
@@ -71,8 +72,9 @@ perdure_code perdure_log_take_repairs(perdure_log* log, perdure_repair_report* r
   if (log == nullptr || !has_room(reports, count, there)) {
     return fail("log, reports and there must not be NULL");
   }
+  if (!perdure::capi::have_sizes(reports, count)) return perdure::capi::fail_of_sizes();
   return guarded(
-      [&] { return give_all(log->log.take_repairs(), reports, count, there, report_of); });
+      log, [&] { return give_all(log->log.take_repairs(), reports, count, there, report_of); });
 }
 
 perdure_code perdure_log_get_replicas(const perdure_log* log, perdure_replica_status* replicas,
@@ -80,28 +82,29 @@ perdure_code perdure_log_get_replicas(const perdure_log* log, perdure_replica_st
   if (log == nullptr || there == nullptr || (replicas == nullptr && count != 0)) {
     return fail("log, replicas and there must not be NULL");
   }
-  return guarded(
-      [&] { return give_all(log->log.status().replicas, replicas, count, there, replica_of_log); });
+  return guarded(log, [&] {
+    return give_all(log->log.status().replicas, replicas, count, there, replica_of_log);
+  });
 }
 
 perdure_code perdure_log_add_replica(perdure_log* log, const char* peer, size_t quorum) {
   if (log == nullptr || peer == nullptr) return fail("log and peer must not be NULL");
-  return guarded([&] { return code_of(log->log.add_replica(peer, quorum)); });
+  return guarded(log, [&] { return code_of(log->log.add_replica(peer, quorum)); });
 }
 
 perdure_code perdure_log_remove_replica(perdure_log* log, const char* which, size_t quorum) {
   if (log == nullptr || which == nullptr) return fail("log and which must not be NULL");
-  return guarded([&] { return code_of(log->log.remove_replica(which, quorum)); });
+  return guarded(log, [&] { return code_of(log->log.remove_replica(which, quorum)); });
 }
 
 perdure_code perdure_log_replace_replica(perdure_log* log, const char* which, const char* peer) {
   if (log == nullptr || which == nullptr || peer == nullptr) {
     return fail("log, which and peer must not be NULL");
   }
-  return guarded([&] { return code_of(log->log.replace_replica(which, peer)); });
+  return guarded(log, [&] { return code_of(log->log.replace_replica(which, peer)); });
 }
 
 perdure_code perdure_log_change_quorum(perdure_log* log, size_t quorum) {
   if (log == nullptr) return fail("log must not be NULL");
-  return guarded([&] { return code_of(log->log.change_quorum(quorum)); });
+  return guarded(log, [&] { return code_of(log->log.change_quorum(quorum)); });
 }

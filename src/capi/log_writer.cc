@@ -22,6 +22,7 @@ using perdure::capi::ticket_of;
 struct perdure_log_writer {
   explicit perdure_log_writer(perdure::LogWriter opened) : writer(std::move(opened)) {}
   perdure::LogWriter writer;
+  perdure::capi::Origin origin = {};
 };
 
 namespace {
@@ -121,7 +122,7 @@ perdure_code perdure_log_writer_commit_pieces(perdure_log_writer* writer,
                                               perdure_ticket* ticket) {
   if (writer == nullptr || ticket == nullptr) return fail("writer and ticket must not be NULL");
   if (!known(level)) return fail("unknown level");
-  return guarded([&] {
+  return guarded(writer, [&] {
     const auto taken = pieces_of(pieces, count);
     if (!taken) return fail("a record must not be NULL");
     return give_ticket(writer->writer.commit(*taken, static_cast<Level>(level),
@@ -138,7 +139,7 @@ perdure_code perdure_log_writer_commit_in_place(perdure_log_writer* writer, uint
     return fail("writer, write and ticket must not be NULL");
   }
   if (!known(level)) return fail("unknown level");
-  return guarded([&] {
+  return guarded(writer, [&] {
     const auto write_it = [write, context](std::span<std::byte> room) {
       return write(room.data(), room.size(), context);
     };
@@ -151,7 +152,7 @@ perdure_code perdure_log_writer_commit_in_place(perdure_log_writer* writer, uint
 perdure_code perdure_log_writer_with_log(perdure_log_writer* writer, perdure_log_use use,
                                          void* context) {
   if (writer == nullptr || use == nullptr) return fail("writer and use must not be NULL");
-  return guarded([&] {
+  return guarded(writer, [&] {
     return code_of(writer->writer.with_log([&](perdure::Log& log) {
       perdure_log lent(&log);
       use(&lent, context);
@@ -171,7 +172,7 @@ perdure_code perdure_log_writer_submit_pieces(perdure_log_writer* writer,
                                               uint32_t timeout_ms) {
   if (writer == nullptr) return fail("writer must not be NULL");
   if (!known(level)) return fail("unknown level");
-  return guarded([&] {
+  return guarded(writer, [&] {
     const auto taken = pieces_of(pieces, count);
     if (!taken) return fail("a record must not be NULL");
     return code_of(writer->writer.submit_tagged(*taken, tag, static_cast<Level>(level),
@@ -186,7 +187,7 @@ perdure_code perdure_log_writer_submit_calling(perdure_log_writer* writer,
                                                perdure_finished_callback callback, void* context) {
   if (writer == nullptr || callback == nullptr) return fail("writer and callback must not be NULL");
   if (!known(level)) return fail("unknown level");
-  return guarded([&] {
+  return guarded(writer, [&] {
     const auto taken = pieces_of(pieces, count);
     if (!taken) return fail("a record must not be NULL");
     const auto done = [tag, callback, context](const perdure::Result<perdure::Ticket>& outcome) {
@@ -200,7 +201,7 @@ perdure_code perdure_log_writer_submit_calling(perdure_log_writer* writer,
 
 perdure_code perdure_log_writer_poll(perdure_log_writer* writer) {
   if (writer == nullptr) return fail("writer must not be NULL");
-  return guarded([&] {
+  return guarded(writer, [&] {
     writer->writer.poll();
     return PERDURE_OK;
   });
@@ -215,7 +216,7 @@ perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finishe
   if (writer == nullptr || taken == nullptr || (finished == nullptr && count != 0)) {
     return fail("writer, finished and taken must not be NULL");
   }
-  return guarded([&] {
+  return guarded(writer, [&] {
     *taken = 0;
     finished_messages().clear();
     if (count == 0) return PERDURE_OK;
@@ -240,7 +241,7 @@ const char* perdure_finished_message(size_t index) {
 
 perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn) {
   if (writer == nullptr) return fail("writer must not be NULL");
-  return guarded([&] {
+  return guarded(writer, [&] {
     perdure::Result<void> trimmed;
     const auto used =
         writer->writer.with_log([&](perdure::Log& log) { trimmed = log.trim(perdure::Lsn{lsn}); });
@@ -250,7 +251,7 @@ perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn) {
 
 perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_log_status* status) {
   if (writer == nullptr || status == nullptr) return fail("writer and status must not be NULL");
-  return guarded([&] {
+  return guarded(writer, [&] {
     perdure_log_status told{};
     const auto used = writer->writer.with_log(
         [&](perdure::Log& log) { told = perdure::capi::status_of(log.status()); });
@@ -261,7 +262,7 @@ perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_l
 
 perdure_code perdure_log_writer_get_times(perdure_log_writer* writer, perdure_log_times* times) {
   if (writer == nullptr || times == nullptr) return fail("writer and times must not be NULL");
-  return guarded([&] {
+  return guarded(writer, [&] {
     perdure_log_times told{};
     const auto used = writer->writer.with_log(
         [&](perdure::Log& log) { told = perdure::capi::times_of(log.times()); });

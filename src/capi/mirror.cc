@@ -25,6 +25,7 @@ using perdure::capi::take_peers;
 
 struct perdure_mirror {
   Mirror mirror;
+  perdure::capi::Origin origin = {};
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_mirror_options, memory_file);
@@ -213,7 +214,7 @@ void* perdure_mirror_memory(const perdure_mirror* mirror, size_t* bytes) {
 
 perdure_code perdure_mirror_persist(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                     uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr) return fail("mirror must not be NULL");
     return code_of(mirror->mirror.persist(at, length, ms(timeout_ms)));
   });
@@ -221,7 +222,7 @@ perdure_code perdure_mirror_persist(perdure_mirror* mirror, uint64_t at, uint64_
 
 perdure_code perdure_mirror_deep_persist(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                          uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr) return fail("mirror must not be NULL");
     return code_of(mirror->mirror.deep_persist(at, length, ms(timeout_ms)));
   });
@@ -229,28 +230,28 @@ perdure_code perdure_mirror_deep_persist(perdure_mirror* mirror, uint64_t at, ui
 
 perdure_code perdure_mirror_flush(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                   uint64_t* ticket) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr || ticket == nullptr) return fail("mirror and ticket must not be NULL");
     return ticket_begun(mirror->mirror.flush(at, length), ticket);
   });
 }
 
 perdure_code perdure_mirror_wait(perdure_mirror* mirror, uint64_t ticket, uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr) return fail("mirror must not be NULL");
     return code_of(mirror->mirror.wait({ticket}, ms(timeout_ms)));
   });
 }
 
 perdure_code perdure_mirror_drain(perdure_mirror* mirror, uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr) return fail("mirror must not be NULL");
     return code_of(mirror->mirror.drain(ms(timeout_ms)));
   });
 }
 
 perdure_code perdure_mirror_reached(const perdure_mirror* mirror, uint64_t ticket, bool* yes) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr || yes == nullptr) return fail("mirror and yes must not be NULL");
     *yes = mirror->mirror.reached({ticket});
     return PERDURE_OK;
@@ -260,7 +261,7 @@ perdure_code perdure_mirror_reached(const perdure_mirror* mirror, uint64_t ticke
 perdure_code perdure_mirror_flush_ordered(perdure_mirror* mirror,
                                           const perdure_mirror_range* ranges, size_t count,
                                           uint64_t* ticket) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr || ticket == nullptr || (ranges == nullptr && count != 0)) {
       return fail("mirror, ranges and ticket must not be NULL");
     }
@@ -275,7 +276,7 @@ perdure_code perdure_mirror_flush_ordered(perdure_mirror* mirror,
 
 perdure_code perdure_mirror_write(perdure_mirror* mirror, const perdure_range* ranges, size_t count,
                                   uint64_t* ticket) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr || ticket == nullptr || (ranges == nullptr && count != 0)) {
       return fail("mirror, ranges and ticket must not be NULL");
     }
@@ -292,7 +293,7 @@ perdure_code perdure_mirror_write(perdure_mirror* mirror, const perdure_range* r
 
 perdure_code perdure_mirror_write_atomic(perdure_mirror* mirror, uint64_t at, uint64_t value,
                                          uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr) return fail("mirror must not be NULL");
     return code_of(mirror->mirror.write_atomic(at, value, ms(timeout_ms)));
   });
@@ -300,7 +301,7 @@ perdure_code perdure_mirror_write_atomic(perdure_mirror* mirror, uint64_t at, ui
 
 perdure_code perdure_mirror_read(perdure_mirror* mirror, uint64_t at, void* into, size_t length,
                                  size_t replica) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr || (into == nullptr && length != 0)) {
       return fail("mirror and into must not be NULL");
     }
@@ -309,7 +310,7 @@ perdure_code perdure_mirror_read(perdure_mirror* mirror, uint64_t at, void* into
 }
 
 perdure_code perdure_mirror_wait_in_sync(perdure_mirror* mirror, uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr) return fail("mirror must not be NULL");
     return code_of(mirror->mirror.wait_in_sync(ms(timeout_ms)));
   });
@@ -317,7 +318,7 @@ perdure_code perdure_mirror_wait_in_sync(perdure_mirror* mirror, uint32_t timeou
 
 perdure_code perdure_mirror_get_status(const perdure_mirror* mirror,
                                        perdure_mirror_status* status) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr || status == nullptr) return fail("mirror and status must not be NULL");
     const perdure::MirrorStatus now = mirror->mirror.status();
     perdure_mirror_status told{};
@@ -334,7 +335,7 @@ perdure_code perdure_mirror_get_status(const perdure_mirror* mirror,
 }
 
 perdure_code perdure_mirror_get_times(const perdure_mirror* mirror, perdure_mirror_times* times) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr || times == nullptr) return fail("mirror and times must not be NULL");
     const perdure::MirrorTimes now = mirror->mirror.times();
     perdure_mirror_times told{};
@@ -347,7 +348,7 @@ perdure_code perdure_mirror_get_times(const perdure_mirror* mirror, perdure_mirr
 perdure_code perdure_mirror_get_replicas(const perdure_mirror* mirror,
                                          perdure_mirror_replica_status* replicas, size_t count,
                                          size_t* there) {
-  return guarded([&]() -> perdure_code {
+  return guarded(mirror, [&]() -> perdure_code {
     if (mirror == nullptr || there == nullptr || (replicas == nullptr && count != 0)) {
       return fail("mirror, replicas and there must not be NULL");
     }

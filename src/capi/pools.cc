@@ -8,10 +8,14 @@ using perdure::PoolDescription;
 using perdure::PoolStatus;
 using perdure::capi::code_of;
 using perdure::capi::fail;
+using perdure::capi::fail_of_no_size;
+using perdure::capi::fail_of_sizes;
 using perdure::capi::give_all;
 using perdure::capi::give_sized;
 using perdure::capi::give_text;
 using perdure::capi::guarded;
+using perdure::capi::has_size;
+using perdure::capi::have_sizes;
 
 static_assert(PERDURE_POOL_CLOSED == static_cast<int>(PoolStatus::Closed));
 static_assert(PERDURE_POOL_UNAVAILABLE == static_cast<int>(PoolStatus::Unavailable));
@@ -49,6 +53,7 @@ std::chrono::milliseconds or_usual(uint32_t timeout_ms, std::chrono::seconds usu
 perdure_code perdure_pool_create(const char* peer, const char* name, uint64_t bytes, bool small,
                                  uint32_t timeout_ms, perdure_pool_description* description) {
   if (peer == nullptr || name == nullptr) return fail("peer and name must not be NULL");
+  if (!has_size(description)) return fail_of_no_size();
   return guarded([&] {
     const auto within = or_usual(timeout_ms, std::chrono::seconds(30));
     return give_answer(perdure::create_pool(peer, {name, bytes, small}, within), description);
@@ -58,6 +63,7 @@ perdure_code perdure_pool_create(const char* peer, const char* name, uint64_t by
 perdure_code perdure_pool_describe(const char* peer, const char* name, uint32_t timeout_ms,
                                    perdure_pool_description* description) {
   if (peer == nullptr || name == nullptr) return fail("peer and name must not be NULL");
+  if (!has_size(description)) return fail_of_no_size();
   return guarded([&] {
     const auto within = or_usual(timeout_ms, std::chrono::seconds(5));
     return give_answer(perdure::describe_pool(peer, name, within), description);
@@ -69,6 +75,7 @@ perdure_code perdure_pool_list(const char* peer, uint32_t timeout_ms,
   if (peer == nullptr || there == nullptr || (pools == nullptr && count != 0)) {
     return fail("peer, pools and there must not be NULL");
   }
+  if (!have_sizes(pools, count)) return fail_of_sizes();
   return guarded([&] {
     const auto listed = perdure::list_pools(peer, or_usual(timeout_ms, std::chrono::seconds(5)));
     if (!listed.ok()) return fail(listed.error());
@@ -86,6 +93,7 @@ perdure_code perdure_pool_close(const char* peer, const char* name, uint32_t tim
 perdure_code perdure_pool_open(const char* peer, const char* name, uint32_t timeout_ms,
                                perdure_pool_description* description) {
   if (peer == nullptr || name == nullptr) return fail("peer and name must not be NULL");
+  if (!has_size(description)) return fail_of_no_size();
   return guarded([&] {
     const auto within = or_usual(timeout_ms, std::chrono::seconds(30));
     return give_answer(perdure::open_pool(peer, name, within), description);

@@ -19,6 +19,7 @@ PERDURE_CAPI_ENDS_WITH(perdure_reader_options, rnic_traffic_class);
 struct perdure_reader {
   perdure::LogReader reader;
   std::string peer;  // as it was told last
+  perdure::capi::Origin origin = {};
 };
 
 namespace {
@@ -74,7 +75,7 @@ perdure_code perdure_reader_open(const perdure_reader_options* options, perdure_
 perdure_code perdure_log_reader(const perdure_log* log, const perdure_reader_options* options,
                                 perdure_reader** reader) {
   if (log == nullptr || reader == nullptr) return fail("log and reader must not be NULL");
-  return guarded([&] {
+  return guarded(log, [&] {
     perdure::LogReaderOptions opened;
     const perdure_code code = options == nullptr ? PERDURE_OK : reader_options_of(options, opened);
     if (code != PERDURE_OK) return code;
@@ -88,7 +89,7 @@ perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record,
   if (reader == nullptr || record == nullptr || found == nullptr) {
     return fail("reader, record and found must not be NULL");
   }
-  return guarded([&] {
+  return guarded(reader, [&] {
     auto result = reader->reader.next();
     if (!result.ok()) return fail(result.error());
     *found = result->has_value();
@@ -102,7 +103,7 @@ perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record,
 perdure_code perdure_reader_get_position(const perdure_reader* reader, uint64_t* position,
                                          uint64_t* committed) {
   if (reader == nullptr) return fail("reader must not be NULL");
-  return guarded([&] {
+  return guarded(reader, [&] {
     if (position != nullptr) *position = reader->reader.position().value;
     if (committed != nullptr) *committed = reader->reader.committed().value;
     return PERDURE_OK;
@@ -111,7 +112,7 @@ perdure_code perdure_reader_get_position(const perdure_reader* reader, uint64_t*
 
 perdure_code perdure_reader_get_end(const perdure_reader* reader, perdure_log_end* end) {
   if (reader == nullptr || end == nullptr) return fail("reader and end must not be NULL");
-  return guarded([&] {
+  return guarded(reader, [&] {
     *end = static_cast<perdure_log_end>(reader->reader.end());
     return PERDURE_OK;
   });

@@ -23,6 +23,7 @@ using perdure::capi::take_options;
 
 struct perdure_region {
   Region region;
+  perdure::capi::Origin origin = {};
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_region_options, reserved_last);
@@ -112,7 +113,7 @@ perdure_code perdure_region_close(perdure_region* region, uint32_t timeout_ms) {
 
 perdure_code perdure_region_write(perdure_region* region, const perdure_range* ranges, size_t count,
                                   perdure_region_ticket* ticket) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || ticket == nullptr || (ranges == nullptr && count != 0)) {
       return fail("region, ranges and ticket must not be NULL");
     }
@@ -137,7 +138,7 @@ perdure_code perdure_region_write(perdure_region* region, const perdure_range* r
 
 perdure_code perdure_region_wait(perdure_region* region, const perdure_region_ticket* ticket,
                                  perdure_level level, uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || ticket == nullptr) return fail("region and ticket must not be NULL");
     if (!known(level)) return fail("unknown level");
     return code_of(region->region.wait({ticket->number, ticket->writer}, static_cast<Level>(level),
@@ -147,7 +148,7 @@ perdure_code perdure_region_wait(perdure_region* region, const perdure_region_ti
 
 perdure_code perdure_region_flush(perdure_region* region, perdure_level level,
                                   uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr) return fail("region must not be NULL");
     if (!known(level)) return fail("unknown level");
     return code_of(
@@ -158,7 +159,7 @@ perdure_code perdure_region_flush(perdure_region* region, perdure_level level,
 perdure_code perdure_region_reached(const perdure_region* region,
                                     const perdure_region_ticket* ticket, perdure_level level,
                                     bool* yes) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || ticket == nullptr || yes == nullptr) {
       return fail("region, ticket and yes must not be NULL");
     }
@@ -173,7 +174,7 @@ perdure_code perdure_region_poll(perdure_region* region) {
 }
 
 perdure_code perdure_region_poll_within(perdure_region* region, uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr) return fail("region must not be NULL");
     return code_of(region->region.poll(std::chrono::milliseconds(timeout_ms)));
   });
@@ -181,7 +182,7 @@ perdure_code perdure_region_poll_within(perdure_region* region, uint32_t timeout
 
 perdure_code perdure_region_fetch_add(perdure_region* region, uint64_t at, uint64_t addend,
                                       uint64_t* before) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
     return answer(region->region.fetch_add(at, addend), before);
   });
@@ -189,7 +190,7 @@ perdure_code perdure_region_fetch_add(perdure_region* region, uint64_t at, uint6
 
 perdure_code perdure_region_compare_swap(perdure_region* region, uint64_t at, uint64_t expected,
                                          uint64_t value, uint64_t* before) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
     return answer(region->region.compare_swap(at, expected, value), before);
   });
@@ -197,7 +198,7 @@ perdure_code perdure_region_compare_swap(perdure_region* region, uint64_t at, ui
 
 perdure_code perdure_region_store(perdure_region* region, uint64_t at, uint64_t value,
                                   uint64_t* before) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
     return answer(region->region.store(at, value), before);
   });
@@ -205,7 +206,7 @@ perdure_code perdure_region_store(perdure_region* region, uint64_t at, uint64_t 
 
 perdure_code perdure_region_read(perdure_region* region, uint64_t at, void* into, size_t length,
                                  size_t replica) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || (into == nullptr && length != 0)) {
       return fail("region and into must not be NULL");
     }
@@ -214,7 +215,7 @@ perdure_code perdure_region_read(perdure_region* region, uint64_t at, void* into
 }
 
 perdure_code perdure_region_completion_fd(perdure_region* region, int* fd) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || fd == nullptr) return fail("region and fd must not be NULL");
     const auto result = region->region.completion_fd();
     if (!result.ok()) return fail(result.error());
@@ -224,7 +225,7 @@ perdure_code perdure_region_completion_fd(perdure_region* region, int* fd) {
 }
 
 perdure_code perdure_region_arm(perdure_region* region, bool* armed) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || armed == nullptr) return fail("region and armed must not be NULL");
     *armed = region->region.arm();
     return PERDURE_OK;
@@ -232,7 +233,7 @@ perdure_code perdure_region_arm(perdure_region* region, bool* armed) {
 }
 
 perdure_code perdure_region_note_equal(perdure_region* region) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr) return fail("region must not be NULL");
     return code_of(region->region.note_equal());
   });
@@ -240,7 +241,7 @@ perdure_code perdure_region_note_equal(perdure_region* region) {
 
 perdure_code perdure_region_get_status(const perdure_region* region,
                                        perdure_region_status* status) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || status == nullptr) return fail("region and status must not be NULL");
     const perdure::RegionStatus now = region->region.status();
     perdure_region_status told{};
@@ -262,7 +263,7 @@ perdure_code perdure_region_get_status(const perdure_region* region,
 perdure_code perdure_region_get_replicas(const perdure_region* region,
                                          perdure_region_replica_status* replicas, size_t count,
                                          size_t* there) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || there == nullptr || (replicas == nullptr && count != 0)) {
       return fail("region, replicas and there must not be NULL");
     }
@@ -271,7 +272,7 @@ perdure_code perdure_region_get_replicas(const perdure_region* region,
 }
 
 perdure_code perdure_region_get_times(const perdure_region* region, perdure_region_times* times) {
-  return guarded([&]() -> perdure_code {
+  return guarded(region, [&]() -> perdure_code {
     if (region == nullptr || times == nullptr) return fail("region and times must not be NULL");
     const perdure::RegionTimes now = region->region.times();
     perdure_region_times told{};

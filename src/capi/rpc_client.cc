@@ -23,6 +23,7 @@ using perdure::capi::take_sized;
 
 struct perdure_rpc_client {
   RpcClient client;
+  perdure::capi::Origin origin = {};
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_options, reserved);
@@ -94,7 +95,7 @@ void perdure_rpc_client_close(perdure_rpc_client* client) { delete client; }
 perdure_code perdure_rpc_client_call(perdure_rpc_client* client, uint32_t operation,
                                      const void* payload, size_t bytes, uint64_t order_key,
                                      perdure_rpc_handle* handle) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || handle == nullptr || !is_record(payload, bytes)) {
       return fail("client, payload and handle must not be NULL");
     }
@@ -108,7 +109,7 @@ perdure_code perdure_rpc_client_call(perdure_rpc_client* client, uint32_t operat
 
 perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_rpc_handle* handle,
                                      perdure_rpc_level level, uint32_t timeout_ms) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
     if (level != PERDURE_RPC_DURABLE && level != PERDURE_RPC_APPLIED) return fail("unknown level");
     return code_of(client->client.wait(
@@ -120,11 +121,12 @@ perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_r
 perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_rpc_handle* handle,
                                       uint32_t timeout_ms, perdure_rpc_outcome* outcome,
                                       void* reply, size_t room, size_t* bytes) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || handle == nullptr || outcome == nullptr || bytes == nullptr ||
         !is_record(reply, room)) {
       return fail("client, handle, outcome, reply and bytes must not be NULL");
     }
+    if (!perdure::capi::has_size(outcome)) return perdure::capi::fail_of_no_size();
     const auto got =
         client->client.reply(handle_of(*handle), std::chrono::milliseconds(timeout_ms));
     if (!got.ok()) return fail(got.error());
@@ -139,7 +141,7 @@ perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_
 
 perdure_code perdure_rpc_client_cancel(perdure_rpc_client* client,
                                        const perdure_rpc_handle* handle) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
     return code_of(client->client.cancel(handle_of(*handle)));
   });
@@ -149,7 +151,7 @@ perdure_code perdure_rpc_client_query(perdure_rpc_client* client, uint32_t opera
                                       const void* payload, size_t payload_bytes, bool own_calls,
                                       uint32_t timeout_ms, void* answer, size_t room,
                                       size_t* bytes) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || bytes == nullptr || !is_record(payload, payload_bytes) ||
         !is_record(answer, room)) {
       return fail("client, payload, answer and bytes must not be NULL");
@@ -164,7 +166,7 @@ perdure_code perdure_rpc_client_query(perdure_rpc_client* client, uint32_t opera
 }
 
 perdure_code perdure_rpc_client_poll(perdure_rpc_client* client) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr) return fail("client must not be NULL");
     return code_of(client->client.poll());
   });
@@ -176,7 +178,7 @@ uint64_t perdure_rpc_client_payload_bytes_max(const perdure_rpc_client* client) 
 
 perdure_code perdure_rpc_client_handle_of(const perdure_rpc_client* client, uint64_t sequence,
                                           perdure_rpc_handle* handle) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
     const RpcHandle found = client->client.handle_of(sequence);
     *handle = {found.sequence, found.client_id};
@@ -186,7 +188,7 @@ perdure_code perdure_rpc_client_handle_of(const perdure_rpc_client* client, uint
 
 perdure_code perdure_rpc_client_get_times(const perdure_rpc_client* client,
                                           perdure_rpc_client_times* times) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || times == nullptr) return fail("client and times must not be NULL");
     const perdure::RpcTimes now = client->client.times();
     perdure_rpc_client_times told{};
@@ -199,7 +201,7 @@ perdure_code perdure_rpc_client_get_times(const perdure_rpc_client* client,
 
 perdure_code perdure_rpc_client_get_status(const perdure_rpc_client* client,
                                            perdure_rpc_client_status* status) {
-  return guarded([&]() -> perdure_code {
+  return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || status == nullptr) return fail("client and status must not be NULL");
     const perdure::RpcClientStatus now = client->client.status();
     perdure_rpc_client_status told{};

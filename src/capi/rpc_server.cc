@@ -21,6 +21,7 @@ using perdure::capi::take_sized;
 
 struct perdure_rpc_server {
   RpcServer server;
+  perdure::capi::Origin origin = {};
 };
 
 struct perdure_rpc_data {
@@ -232,6 +233,7 @@ perdure_code perdure_rpc_server_replay(const perdure_rpc_server_options* options
     RpcServerOptions opened;
     const perdure_code code = server_options_of(options, opened);
     if (code != PERDURE_OK) return code;
+    if (!perdure::capi::has_size(status)) return perdure::capi::fail_of_no_size();
     const auto result = RpcServer::replay(std::move(opened));
     if (!result.ok()) return fail(result.error());
     return status == nullptr ? PERDURE_OK : give_status(*result, status);
@@ -244,7 +246,7 @@ const char* perdure_rpc_server_address(const perdure_rpc_server* server) {
 
 perdure_code perdure_rpc_server_get_status(const perdure_rpc_server* server,
                                            perdure_rpc_server_status* status) {
-  return guarded([&]() -> perdure_code {
+  return guarded(server, [&]() -> perdure_code {
     if (server == nullptr || status == nullptr) return fail("server and status must not be NULL");
     return give_status(server->server.status(), status);
   });
@@ -253,7 +255,7 @@ perdure_code perdure_rpc_server_get_status(const perdure_rpc_server* server,
 perdure_code perdure_rpc_server_get_clients(const perdure_rpc_server* server,
                                             perdure_rpc_client_place* clients, size_t count,
                                             size_t* there) {
-  return guarded([&]() -> perdure_code {
+  return guarded(server, [&]() -> perdure_code {
     if (server == nullptr || there == nullptr || (clients == nullptr && count != 0)) {
       return fail("server, clients and there must not be NULL");
     }
@@ -264,7 +266,7 @@ perdure_code perdure_rpc_server_get_clients(const perdure_rpc_server* server,
 perdure_code perdure_rpc_server_get_executing(const perdure_rpc_server* server,
                                               perdure_rpc_executing* executing, size_t count,
                                               size_t* there) {
-  return guarded([&]() -> perdure_code {
+  return guarded(server, [&]() -> perdure_code {
     if (server == nullptr || there == nullptr || (executing == nullptr && count != 0)) {
       return fail("server, executing and there must not be NULL");
     }
@@ -274,7 +276,7 @@ perdure_code perdure_rpc_server_get_executing(const perdure_rpc_server* server,
 
 perdure_code perdure_rpc_server_retry(perdure_rpc_server* server, const char* client,
                                       uint64_t sequence) {
-  return guarded([&]() -> perdure_code {
+  return guarded(server, [&]() -> perdure_code {
     if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
     return code_of(server->server.retry(client, sequence));
   });
@@ -282,7 +284,7 @@ perdure_code perdure_rpc_server_retry(perdure_rpc_server* server, const char* cl
 
 perdure_code perdure_rpc_server_drop(perdure_rpc_server* server, const char* client,
                                      uint64_t sequence) {
-  return guarded([&]() -> perdure_code {
+  return guarded(server, [&]() -> perdure_code {
     if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
     return code_of(server->server.drop(client, sequence));
   });

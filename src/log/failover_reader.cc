@@ -58,6 +58,9 @@ Result<void> FailoverReader::enter(Replica& replica) {
   reading.name = fmt::format("pool '{}' on {}", options_.pool, replica.peer->name());
   PERDURE_TRY(reader, place_ ? CommittedReader::resume(*replica.bytes, reading, *place_)
                              : CommittedReader::open(*replica.bytes, reading));
+  if (options_.log_id && reader.place().log_id != *options_.log_id) {
+    return Error{ErrorCode::Fenced, fmt::format("{} holds another log now", reading.name)};
+  }
   replica.reader.emplace(std::move(reader));
   return {};
 }
@@ -120,6 +123,10 @@ Result<std::optional<Record>> FailoverReader::try_next(Replica& replica) {
     return record;
   }
   if (replica.says_replaced()) return record;
+  if (!connected && record.code() == ErrorCode::NotFound) {
+    // Its pool is closed, or gone: it may be there again, which a record that was trimmed is not.
+    record = Error{ErrorCode::Disconnected, record.error().message};
+  }
   note_failure(replica, record.error(), connected && record.code() == ErrorCode::NotFound, since);
   return record;
 }

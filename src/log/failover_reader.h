@@ -25,6 +25,7 @@ class FailoverReader {
     std::string pool;
     CommittedReader::Options reading;  // its name is filled in
     Nanoseconds timeout = std::chrono::seconds(5);
+    std::optional<std::uint64_t> log_id = {};  // what is to be read; nothing: whatever is there
   };
 
   /// `clock` must outlive it. Errors: see LogReader::open.

@@ -222,7 +222,7 @@ Result<LogReader> Log::reader(LogReaderOptions options) const {
   options.pool = state_->pool;
   options.transport = state_->transport;
   options.rnic = state_->rnic;
-  return LogReader::open(std::move(options));
+  return LogReader::open_of(std::move(options), state_->log->log_id());
 }
 
 Result<void> Log::close(std::chrono::milliseconds timeout) {
@@ -266,6 +266,11 @@ void LogReader::Delete::operator()(State* state) const {
 }
 
 Result<LogReader> LogReader::open(LogReaderOptions options) {
+  return open_of(std::move(options), std::nullopt);
+}
+
+Result<LogReader> LogReader::open_of(LogReaderOptions options,
+                                     std::optional<std::uint64_t> log_id) {
   std::unique_ptr<State, Delete> state(new State);
   PERDURE_TRY_VOID(state->dialer.use_rnic(options.rnic));
   std::vector<std::unique_ptr<client::Peer>> peers;
@@ -278,6 +283,7 @@ Result<LogReader> LogReader::open(LogReaderOptions options) {
   reading.reading.from = options.from;
   reading.reading.from_index = options.from_index;
   reading.reading.uncommitted = options.uncommitted;
+  reading.log_id = log_id;
   reading.timeout = bounded(options.timeout);
   PERDURE_TRY(reader,
               log::FailoverReader::open(std::move(peers), std::move(reading), Clock::monotonic()));

@@ -205,9 +205,15 @@ class LogWriter::State {
     auto alone = commit_alone(content, level, now, deadline);
     if (alone.outcome) return *std::move(alone.outcome);
     if (alone.open) return await(alone.open);
+    if (is_user()) return using_it();
     const Submission submission = log::submission_at(level, deadline);
     submission->content = content;
-    if (auto submitted = submit(submission); !submitted) return submitted.error();
+    auto submitted = submit(submission);
+    if (!submitted && submitted.code() == ErrorCode::QueueFull) {
+      poll();  // there may be nobody else who gets the others on
+      submitted = submit(submission);
+    }
+    if (!submitted) return submitted.error();
     return await(submission);
   }
 
@@ -260,14 +266,18 @@ class LogWriter::State {
          reconnects_ ? Nanoseconds::max() : Nanoseconds{0});
   }
 
-  void with_log(const std::function<void(Log&)>& use) {
+  /// Errors: InvalidArgument (inside one).
+  Result<void> with_log(const std::function<void(Log&)>& use) {
+    if (is_user()) return using_it();
     MutexLock lock(mutex_);
     ++wanted_;
     while (led_) lock.wait_for(free_, log::kIdleLook);
     --wanted_;
     const Leading leading(*this);
+    const User user(*this);
     const MutexUnlock unlocked(mutex_);
     use(log_);
+    return {};
   }
 
   void note_completed(std::uint64_t tag, const Result<Ticket>& outcome) {
@@ -291,6 +301,7 @@ class LogWriter::State {
 
   Result<void> close(std::chrono::milliseconds timeout) {
     const Nanoseconds deadline = log::deadline_after(timeout);
+    if (is_user()) return using_it();
     {
       const MutexLock lock(mutex_);
       if (closing_) return Error{ErrorCode::InvalidArgument, "this writer is closed"};
@@ -327,6 +338,26 @@ class LogWriter::State {
    private:
     State& state_;
   };
+
+  /// Whose thread uses the log (with_log), both under mutex_: it would wait for itself.
+  class User {
+   public:
+    explicit User(State& state) : state_(state) { state_.user_ = std::this_thread::get_id(); }
+    ~User() { state_.user_ = {}; }
+    User(const User&) = delete;
+    User& operator=(const User&) = delete;
+
+   private:
+    State& state_;
+  };
+  bool is_user() {
+    const MutexLock lock(mutex_);
+    return user_ == std::this_thread::get_id();
+  }
+  static Error using_it() {
+    return {ErrorCode::InvalidArgument,
+            "this thread uses the writer's log, and the writer waits until it has done so"};
+  }
 
   bool may_lead() const { return !led_ && wanted_ == 0; }
 
@@ -613,6 +644,7 @@ class LogWriter::State {
   std::condition_variable free_;    // for who wants the log, and for closing
   std::atomic<bool> led_{false};    // changes under mutex_
   std::size_t wanted_ = 0;          // by so many who do not append
+  std::thread::id user_;            // of those the one who has it
   bool closing_ = false;
   std::deque<Submission> queue_;
   std::atomic<std::size_t> unfinished_{0};  // changes under mutex_
@@ -752,8 +784,7 @@ void LogWriter::poll() {
 
 Result<void> LogWriter::with_log(const std::function<void(Log&)>& use) {
   if (auto here = usable(); !here) return here;
-  state_->with_log(use);
-  return {};
+  return state_->with_log(use);
 }
 
 Result<void> LogWriter::close(std::chrono::milliseconds timeout) {

@@ -81,6 +81,7 @@ class ReplicatedLog {
   void end_sessions(Nanoseconds timeout);
   /// Whose tickets these are: random, of this opening.
   std::uint64_t writer() const { return writer_; }
+  std::uint64_t log_id() const { return anchor_.log_id; }
   LogStatus status() const;
 
   // One change at a time: see Log.
@@ -274,7 +275,10 @@ class ReplicatedLog {
   Target target_here(const Boundary& to) const;
   Result<void> admit(std::unique_ptr<client::Peer> peer, Configuration next,
                      std::optional<std::size_t> instead_of);
+  Result<Survey> survey_newcomer(Replica& replica, ByteSource& bytes);
   Result<void> bring_newcomer(Replica& replica);
+  static Error too_few_up(const Configuration& next);
+  static void leave_incomplete(Replica& replica);
   void spread_configuration();
   Result<void> change(Configuration next);
   Result<std::size_t> find_member(const std::string& which) const;

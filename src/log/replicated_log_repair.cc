@@ -282,9 +282,11 @@ Configuration ReplicatedLog::next_configuration(std::size_t members, std::size_t
   const std::size_t majority = members / 2 + 1;
   const bool was_majority =
       configuration_.members.empty() || quorum_ == configuration_.members.size() / 2 + 1;
-  next.quorum = static_cast<std::uint32_t>(quorum != 0    ? quorum
-                                           : was_majority ? majority
-                                                          : std::min(quorum_, members));
+  const std::size_t wanted = quorum != 0    ? quorum
+                             : was_majority ? majority
+                                            : std::min(quorum_, members);
+  // What is too large stays so, and is refused.
+  next.quorum = static_cast<std::uint32_t>(std::min<std::size_t>(wanted, UINT32_MAX));
   return next;
 }
 
@@ -359,12 +361,18 @@ Result<void> ReplicatedLog::admit(std::unique_ptr<client::Peer> peer, Configurat
     next.members.push_back(member);
   }
   PERDURE_TRY_VOID(validate(next));
+  // Before anything is given up of what its pool holds.
+  const auto up = std::count_if(replicas_.begin(), replicas_.end(), [&](const Replica& each) {
+    return each.sending() && each.pool() && next.has(*each.pool());
+  });
+  if (static_cast<std::uint32_t>(up) + 1 < next.quorum) return too_few_up(next);
   Replica& replica = replicas_.emplace_back(std::move(peer), replica_options());
   replica.set_pool(*uuid);
   follow_rule({configuration_});
   auto admitted = bring_newcomer(replica);
   if (admitted.ok()) admitted = change(std::move(next));
   if (!admitted.ok() && !lost_ && !configuration_.has(*uuid)) {
+    leave_incomplete(replica);
     replica.mark_down(admitted.error());
     replicas_.pop_back();
     follow_rule({configuration_});
@@ -372,8 +380,34 @@ Result<void> ReplicatedLog::admit(std::unique_ptr<client::Peer> peer, Configurat
   return admitted;
 }
 
+/// What its pool holds, so far as the log may have it.
+/// Errors: those of reading; AlreadyExists.
+Result<Survey> ReplicatedLog::survey_newcomer(Replica& replica, ByteSource& bytes) {
+  auto found = survey_on(bytes, replica.brought_so_far().scan, tail_);
+  if (!found.ok() && found.code() == ErrorCode::InvalidArgument) {
+    return Error{ErrorCode::AlreadyExists, found.error().message};  // it holds no log
+  }
+  if (!found.ok()) return found;
+  const bool own = found->report && found->state().anchor.log_id == anchor_.log_id;
+  const bool other = found->damage || (found->report && !own && !found->state().marks.creating);
+  if (other && !options_.accept_loss) {
+    return Error{ErrorCode::AlreadyExists,
+                 "its pool holds another log, or what is left of one; with accept_loss that is "
+                 "given up"};
+  }
+  if (!own || found->state().marks.removed) return Survey{};
+  return found;
+}
+
 Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
-  PERDURE_TRY_VOID(replica.open_session(session_request()));
+  {  // Before whoever writes there is fenced.
+    PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
+                                                            options_.replica_timeout, clock_));
+    PERDURE_TRY_VOID(survey_newcomer(replica, *bytes));
+  }
+  control::SessionRequest request = session_request();
+  request.take_over = false;  // a writer that is there is not this log's
+  PERDURE_TRY_VOID(replica.open_session(request));
   if (ring_bytes_for(replica.session().connection().remote.length) < anchor_.ring_bytes) {
     return Error{
         ErrorCode::InvalidArgument,
@@ -382,15 +416,7 @@ Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
   PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
                                                           options_.replica_timeout, clock_));
-  PERDURE_TRY(found, survey_on(*bytes, replica.brought_so_far().scan, tail_));
-  const bool own = found.report && found.state().anchor.log_id == anchor_.log_id;
-  const bool other = found.damage || (found.report && !own && !found.state().marks.creating);
-  if (other && !options_.accept_loss) {
-    return Error{ErrorCode::AlreadyExists,
-                 "its pool holds another log, or what is left of one; with accept_loss that is "
-                 "given up"};
-  }
-  if (!own || found.state().marks.removed) found = Survey{};
+  PERDURE_TRY(found, survey_newcomer(replica, *bytes));
   RepairReport report;
   return bring_up(replica, *bytes, std::move(found), report,
                   Deadline(clock_, std::chrono::hours(24)));
@@ -417,6 +443,21 @@ void ReplicatedLog::spread_configuration() {
   }
 }
 
+Error ReplicatedLog::too_few_up(const Configuration& next) {
+  return {ErrorCode::QuorumLost,
+          fmt::format("fewer of the log's replicas are up than before and after the change are "
+                      "needed ({} of {} after it); nothing was changed",
+                      next.quorum, next.members.size())};
+}
+
+/// It was brought, and is no member: a reader must not take it for one.
+void ReplicatedLog::leave_incomplete(Replica& replica) {
+  if (!replica.sending() || !replica.state()) return;
+  LogState state = *replica.state();
+  state.marks.incomplete = true;
+  (void)replica.write_state(state);  // or it is silent, and may stay as it is
+}
+
 /// Appends the configuration and uses both until it is committed.
 Result<void> ReplicatedLog::change(Configuration next) {
   look_at_everything();
@@ -427,10 +468,7 @@ Result<void> ReplicatedLog::change(Configuration next) {
   if (!quorum_stands()) {
     // Once its record is out, nobody could open the log before more of them are back.
     follow_rule({configuration_});
-    return Error{ErrorCode::QuorumLost,
-                 fmt::format("fewer of the log's replicas are up than before and after the change "
-                             "are needed ({} of {} after it); nothing was changed",
-                             next.quorum, next.members.size())};
+    return too_few_up(next);
   }
   const auto appended = append_configuration(encode_configuration(next));
   if (!appended.ok()) {

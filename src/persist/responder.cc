@@ -375,7 +375,9 @@ Result<void> Responder::finish_burst() {
 Result<void> Responder::move_watermark() {
   const auto& area = options_.persistent_buffers;
   store(region_.bytes().data() + area.at, encode(Watermark{options_.session, handled_}));
-  return region_.flush(area.at, kWatermarkBytes);
+  PERDURE_TRY_VOID(region_.flush(area.at, kWatermarkBytes));
+  marked_ = handled_;
+  return {};
 }
 
 Result<void> Responder::repost(std::uint64_t slot) {

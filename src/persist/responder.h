@@ -208,6 +208,7 @@ class Responder {
   std::vector<pmem::Range> pending_;     // copied or named for flushing, not flushed yet
   std::vector<std::uint64_t> consumed_;  // receive buffers to post again at the end of the burst
   std::uint64_t handled_ = 0;            // sequence of the last message handled
+  std::uint64_t marked_ = 0;             // of the last one at or below the watermark
   std::uint64_t flushed_ = 0;            // of the last whose effects are as durable as it asked
   std::uint32_t written_ = 0;            // lengths of immediates handled, as in Ack
   std::uint32_t written_flushed_ = 0;    // of those up to flushed_

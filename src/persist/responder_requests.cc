@@ -90,6 +90,11 @@ Result<std::size_t> Responder::answer(const RequestHeader& header,
   if (handler->writes() && !options_.may_write) {
     return Error{ErrorCode::PermissionDenied, "the session may only read"};
   }
+  // What it stores lies over what was handled before it: recovery must not replay that then.
+  if (handler->writes() && persistent_buffers() && handled_ > marked_) {
+    PERDURE_TRY_VOID(flush_pending());
+    PERDURE_TRY_VOID(move_watermark());
+  }
   Request request(message.subspan(kRequestHeaderBytes, header.payload_bytes), reply, region_,
                   options_.exported, pending_, !options_.flushes_writes);
   auto handled = handler->handle(request);

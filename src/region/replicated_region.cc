@@ -387,6 +387,12 @@ Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
   PERDURE_TRY_VOID(persist::check_atomic(what, bytes_));
   what.at += kDataAt;
   Replica& replica = replicas_.front();
+  if (replica.session.up() &&
+      replica.session.connection().pool.profile.domain == PersistenceDomain::None) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("an atomic survives a power failure, and the memory of {} does not",
+                             replica.session.peer().name())};
+  }
   client::DurableSession& session = replica.session;
   // What is in flight is sent again when the connection is lost: it would be stored over an atomic
   // that was done behind it.

@@ -803,6 +803,77 @@ TEST(DurableSession, WhatIsReplayedIsNotReportedBehindAnAtomicThatIsNotHandled) 
   }
 }
 
+// An update that is reported and could be replayed, and behind it one of two epochs that stores to
+// the same place, handled together. Expect: wherever the power fails, where the later epoch is, the
+// earlier one is, too.
+TEST(DurableSession, WhatIsReplayedIsNotStoredOverAnOrderedUpdateBehindIt) {
+  int shown = 0;  // kinds of responders
+  int later = 0;
+  int neither = 0;
+  for (const Kind& kind : kinds()) {
+    if (std::string(kind.name).find("replay") == std::string::npos) continue;
+    SCOPED_TRACE(kind.name);
+    bool ended = false;
+    for (std::uint64_t events = 1; events < 400 && !ended; ++events) {
+      SCOPED_TRACE(events);
+      Random random(events);
+      fabric::emu::World world{random};
+      const auto server =
+          *test::WorldServer::start(world, "server", kind.profile, {kPool, kPoolBytes, {32, 2048}});
+      fabric::emu::Machine& client = world.add_machine("client", kind.profile);
+      DurableSessionOptions options;
+      options.clock = &world.clock();
+      options.measure_costs = false;
+      options.ranges_again = true;
+      options.primary = Primary::Send;
+      options.request_bytes_max = 1024;
+      options.timeout = std::chrono::hours(1);
+      DurableSession session(server->peer(client), options);
+      ASSERT_TRUE(session.open({kPool, true, Epoch{1}, 1, "test", true}).ok());
+      std::vector<std::byte> bytes(128, std::byte{1});
+      std::fill(bytes.begin() + 64, bytes.end(), std::byte{2});
+      const auto memory = *session.register_memory(bytes);
+      ASSERT_TRUE(session.prepare(false).ok());
+      const auto poll = [&](int rounds) {
+        for (int round = 0; round < rounds && !session.idle(); ++round) session.poll();
+      };
+      const auto item = [&](std::uint64_t at, std::size_t from) {
+        return persist::UpdateItem{at, {bytes.data() + from, 64, memory.get()}};
+      };
+      server->machine().starve(true);
+      const std::array<persist::UpdateItem, 1> first = {item(1024, 0)};
+      const Ranges alone(first);
+      const auto reported = session.update({&alone, 1});
+      ASSERT_TRUE(reported.ok());
+      poll(20'000);
+      if (!session.has_resolved(*reported)) break;  // its method is no replay
+      const std::array<persist::UpdateItem, 2> earlier = {item(1024, 64), item(2048, 64)};
+      const std::array<persist::UpdateItem, 1> last = {item(3072, 64)};
+      const std::array<Ranges, 2> epochs = {Ranges(earlier), Ranges(last)};
+      const auto ordered = session.update(epochs);
+      ASSERT_TRUE(ordered.ok());
+      poll(2'000);  // it is there
+      server->machine().starve(false);
+      world.cut_after(server->machine(), events);
+      poll(20'000);
+      ended = session.up() && session.has_resolved(*ordered);
+      world.cancel_cut();
+      server->lose_power();
+      ASSERT_TRUE(server->start_again().ok());
+      const std::byte* pool = server->region().bytes().data() + pmem::kPoolDataOffset;
+      EXPECT_NE(pool[1024], std::byte{0});
+      const bool is_there = pool[3072] == std::byte{2};
+      ++(is_there ? later : neither);
+      EXPECT_TRUE(!is_there || (pool[1024] == std::byte{2} && pool[2048] == std::byte{2}));
+      session.close();
+    }
+    shown += ended ? 1 : 0;
+  }
+  EXPECT_GE(shown, 2);
+  EXPECT_GT(later, 0);
+  EXPECT_GT(neither, 0);
+}
+
 // An ATOMIC WRITE is non-posted: a request behind it would be handled while it is on its way.
 TEST(DurableSession, ARequestIsHandledBehindAnAtomicWriteOfItsWord) {
   constexpr std::uint64_t kWordAt = 512;

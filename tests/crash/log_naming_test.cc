@@ -532,5 +532,53 @@ TEST(LogNaming, OnePoolNamedTwiceIsRefusedWhoeverWritesThere) {
   Cluster::append(*live, 1);
 }
 
+// The peer that is named to be added has a pool of that name, of another log with a writer. Expect:
+// it is refused, and that writer is not fenced, nor is what it has touched.
+TEST(LogNaming, AReplicaOfAnotherLogIsRefusedBeforeItsWriterIsFenced) {
+  for (const bool accept_loss : {false, true}) {
+    SCOPED_TRACE(accept_loss);
+    Cluster cluster(kServers);
+    Writer other = cluster.opened({3});
+    ASSERT_NE(other, nullptr);
+    Cluster::append(*other, 2);
+    ASSERT_NE(cluster.opened(kOld), nullptr);  // so that the next one is of a later epoch
+    WriterOptions options = cluster.options();
+    options.accept_loss = accept_loss;
+    auto log = cluster.open(kOld, options);
+    ASSERT_TRUE(log.ok()) << log.error().message;
+    const auto before = fences(cluster);
+    const auto added = (*log)->add_replica(cluster.peer(3), 0);
+    EXPECT_EQ(added.code(), accept_loss ? ErrorCode::Busy : ErrorCode::AlreadyExists)
+        << added.error().message;
+    const std::string third = (*log)->status().replicas[2].pool_uuid;
+    EXPECT_FALSE((*log)->replace_replica(third, cluster.peer(3)).ok());
+    EXPECT_EQ(fences(cluster), before);
+    Cluster::append(*other, 2);
+    Cluster::append(**log, 2);
+  }
+}
+
+// Too few replicas are up for the quorum that is asked for. Expect: nothing is given up of what the
+// new one's pool holds.
+TEST(LogNaming, AnAdditionThatCanNotBeMadeTouchesNothing) {
+  Cluster cluster(kServers);
+  {
+    Writer other = cluster.opened({3});
+    ASSERT_NE(other, nullptr);
+    Cluster::append(*other, 2);
+    Cluster::settle(*other);
+  }
+  WriterOptions options = cluster.options();
+  options.accept_loss = true;
+  auto log = cluster.open(kOld, options);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  Cluster::append(**log, 3);
+  cluster.stop(2);
+  Cluster::append(**log, 1);
+  EXPECT_EQ((*log)->add_replica(cluster.peer(3), 4).code(), ErrorCode::QuorumLost);
+  cluster.expect_all(0, 2, {3});
+  EXPECT_TRUE((*log)->add_replica(cluster.peer(3), 3).ok());
+}
+
 }  // namespace
 }  // namespace perdure

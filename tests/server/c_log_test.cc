@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <perdure/perdure.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
 #include <string>
@@ -87,7 +90,8 @@ TEST_F(CLog, RecordsOfPiecesAndInClaimedRoomAreReadBack) {
   perdure_reader_close(reader);
 }
 
-// One of three peers is silent. Expect: its status says why, and repair what has become of it.
+// The session of one of three peers is ended. Expect: its status says why, and repair what has
+// become of it.
 TEST_F(CLog, SaysHowEachReplicaIsAndWhatRepairDid) {
   options_.replica_timeout_ms = 10000;
   open();
@@ -133,6 +137,53 @@ TEST_F(CLog, SaysHowEachReplicaIsAndWhatRepairDid) {
   ASSERT_EQ(perdure_log_take_repairs(log_, reports.data(), 2, &there), PERDURE_OK);
 }
 
+// A child of the program asks what has no error of its own.
+TEST_F(CLog, AChildOfForkIsToldThatNothingIsItsOwn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer ends a child that was forked while there are threads";
+#endif
+  open();
+  perdure_ticket ticket{};
+  ASSERT_EQ(perdure_log_append(log_, "one", 3, &ticket), PERDURE_OK);
+  perdure_reader* reader = nullptr;
+  ASSERT_EQ(perdure_log_reader(log_, nullptr, &reader), PERDURE_OK) << perdure_last_error();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    perdure_log_status status{};
+    status.size = sizeof status;
+    bool yes = false;
+    std::size_t there = 0;
+    std::uint64_t position = 0;
+    const bool refused =
+        perdure_log_get_status(log_, &status) == PERDURE_INVALID_ARGUMENT &&
+        perdure_log_reached(log_, &ticket, PERDURE_DURABLE, &yes) == PERDURE_INVALID_ARGUMENT &&
+        perdure_log_get_replicas(log_, nullptr, 0, &there) == PERDURE_INVALID_ARGUMENT &&
+        perdure_log_take_repairs(log_, nullptr, 0, &there) == PERDURE_INVALID_ARGUMENT &&
+        perdure_reader_get_position(reader, &position, nullptr) == PERDURE_INVALID_ARGUMENT;
+    ::_exit(refused ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  perdure_reader_close(reader);
+}
+
+// What is to be told has no size. Expect: that is said before anything is done.
+TEST_F(CLog, WhatIsToldHasASizeBeforeAnythingIsDone) {
+  perdure_pool_description pool{};
+  EXPECT_EQ(perdure_pool_create(at_[0], "unsized", 1 << 20, false, 0, &pool),
+            PERDURE_INVALID_ARGUMENT);
+  pool.size = sizeof pool;
+  EXPECT_EQ(perdure_pool_describe(at_[0], "unsized", 0, &pool), PERDURE_NOT_FOUND);
+  open();
+  std::array<perdure_repair_report, 2> reports{};
+  reports[0].size = sizeof reports[0];
+  std::size_t there = 0;
+  EXPECT_EQ(perdure_log_repair_within(log_, kMinuteMs, reports.data(), 2, &there),
+            PERDURE_INVALID_ARGUMENT);
+}
+
 TEST_F(CLog, ItsReplicasAndQuorumAreChanged) {
   const char* const two[] = {at_[0], at_[1]};
   options_.peers = two;
@@ -151,6 +202,8 @@ TEST_F(CLog, ItsReplicasAndQuorumAreChanged) {
   EXPECT_EQ(status.quorum, 2u);
   EXPECT_EQ(perdure_log_replace_replica(log_, at_[1], at_[0]), PERDURE_NOT_FOUND);
   EXPECT_EQ(perdure_log_change_quorum(log_, 5), PERDURE_INVALID_ARGUMENT);
+  const size_t beyond = (size_t{1} << 32) + 1;
+  EXPECT_EQ(perdure_log_change_quorum(log_, beyond), PERDURE_INVALID_ARGUMENT);
 }
 
 struct Told {

@@ -332,6 +332,60 @@ TEST_F(LogReaderFailover, WhereNoReplicaCanBeReadItGoesOnLater) {
   read_to(reader, read, 15, nullptr);
 }
 
+// Its only peer closes the pool and opens it again. Expect: nothing that says that records are
+// gone.
+TEST_F(LogReaderFailover, APoolThatIsClosedIsNoRecordThatWasTrimmed) {
+  Log log = open();
+  append(log, 5);
+  LogReader reader = reader_of({0});
+  std::uint64_t read = 0;
+  read_to(reader, read, 5, &log);
+  ASSERT_TRUE(log.close(kReaderPatience).ok());
+  ASSERT_TRUE(close_pool(peers_[0].address(), "log").ok());
+  bool lost = false;
+  for (const Deadline a_while = Deadline::after(std::chrono::milliseconds(300));
+       !a_while.passed();) {
+    const auto record = reader.next();
+    if (record.ok()) continue;
+    lost = true;
+    ASSERT_NE(record.code(), ErrorCode::NotFound) << record.error().message;
+  }
+  EXPECT_TRUE(lost);
+  ASSERT_TRUE(open_pool(peers_[0].address(), "log").ok());
+  Log next = open();
+  append(next, 3);
+  const Deadline patience = Deadline::after(kReaderPatience);
+  while (reader.peer().empty() && !patience.passed()) {
+    const auto record = reader.next();
+    if (record.ok() && *record) {
+      ASSERT_EQ((*record)->index, read++);
+    }
+  }
+  read_to(reader, read, 8, &next);
+}
+
+// A peer of a log comes back with a new pool, in which somebody has begun another log.
+TEST_F(LogReaderFailover, TheReaderOfALogReadsNoOther) {
+  Log log = open();
+  append(log, 5);
+  peers_[0].kill();
+  peers_[0].start();
+  const auto old = describe_pool(peers_[0].address(), "log");
+  ASSERT_TRUE(old.ok()) << old.error().message;
+  ASSERT_TRUE(delete_pool(peers_[0].address(), "log", old->uuid).ok());
+  ASSERT_TRUE(create_pool(peers_[0].address(), {"log", 256 * 1024, false}).ok());
+  LogOptions there = options();
+  there.peers.resize(1);
+  auto other = Log::open(there);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  append(*other, 7, 9);
+  auto reader = log.reader();
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  EXPECT_NE(reader->peer(), peers_[0].address());
+  std::uint64_t read = 0;
+  read_to(*reader, read, 5, &log);
+}
+
 TEST_F(LogReaderFailover, InC) {
   std::vector<const char*> addresses;
   for (const KilledPeer& peer : peers_) addresses.push_back(peer.address().c_str());

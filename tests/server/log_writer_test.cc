@@ -399,6 +399,40 @@ TEST_P(LogWriterTest, WhoWaitsForRoomIsToldOfATakeOver) {
   EXPECT_TRUE(second->close(kLong).ok() || !second->status().replicas[1].up);
 }
 
+// What would wait for the one who waits for it.
+TEST_P(LogWriterTest, InsideOfItsLogAWriterRefusesWhatWouldWait) {
+  LogWriter writer = open();
+  std::vector<ErrorCode> codes;
+  const auto used = writer.with_log([&](Log&) {
+    codes.push_back(writer.with_log([](Log&) {}).code());
+    codes.push_back(commit(writer, {0, 0}).code());
+    codes.push_back(writer.close(kLong).code());
+  });
+  ASSERT_TRUE(used.ok()) << used.error().message;
+  EXPECT_EQ(codes, std::vector<ErrorCode>(3, ErrorCode::InvalidArgument));
+  EXPECT_TRUE(commit(writer, {0, 0}).ok());
+  EXPECT_TRUE(writer.with_log([](Log&) {}).ok());
+  EXPECT_TRUE(writer.close(kLong).ok());
+}
+
+// Nobody but callers of commit brings records on, and there is room for none of theirs.
+TEST_P(LogWriterTest, WhoCommitsGetsOnWhatOthersHaveSubmitted) {
+  LogWriterOptions how;
+  how.own_thread = GetParam().own_thread;
+  how.records_max = 2;
+  auto writer = LogWriter::open(peers_.options(), how);
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  for (std::uint32_t number = 0; number < 2; ++number) {
+    ASSERT_TRUE(writer->submit(record_of({0, number}), [](const Result<Ticket>&) {}).ok());
+  }
+  auto ticket = commit(*writer, {1, 0});
+  for (const Deadline patience = Deadline::after(kLong);
+       !ticket.ok() && ticket.code() == ErrorCode::QueueFull && !patience.passed();) {
+    ticket = commit(*writer, {1, 0});
+  }
+  EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+}
+
 // A replica gets on only now and then, and everybody appends.
 TEST_P(LogWriterTest, AReplicaThatIsSlowCostsNobodyARecordOrItsOrder) {
   constexpr std::uint32_t kEach = 100;
