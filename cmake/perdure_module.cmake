@@ -104,6 +104,12 @@ function(perdure_starts_threads out)
   endforeach()
 endfunction()
 
+# Those that take minutes begin first: none of them is left to run alone in the end.
+set(PERDURE_LONG_TESTS perdure_cli_pools_test perdure_cli_test perdure_log_open_test
+    perdure_rpc_peers_test perdure_rpmem_world_test perdure_conformance_test perdure_protocol_test
+    perdure_interpose_test perdure_rpmem_kill_test perdure_rpmem_api_test perdure_kv_processes_test
+    perdure_log_crash_test perdure_spin_test perdure_mirror_world_test)
+
 # perdure_test(NAME LABEL label... SOURCES file... [LINK lib...] [WITHOUT label...] [TIMEOUT s]):
 # one gtest program. Tests with the label `threads` run under the thread sanitizer too. It comes by
 # itself when a source of the test includes <thread>; name it when the threads are started
@@ -128,4 +134,7 @@ function(perdure_test name)
   # tools/test_summary.py counts the cases in these files.
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
       ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/results/${name}.xml")
+  if(name IN_LIST PERDURE_LONG_TESTS)
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
 endfunction()

@@ -285,14 +285,16 @@ class Log {
   /// Makes the pool on `peer` a replica: it is brought to equal, then admitted by a record that is
   /// committed before and after. `quorum` 0: a majority if it was one, else as before.
   /// Errors: AlreadyExists (it is one, or its pool holds something else), InvalidArgument (too
-  /// small), QuorumLost; OutcomeUnknown (open again to find out).
+  /// small, or a quorum that can not be), Busy (its pool has a writer, which is left alone),
+  /// NotFound, Disconnected, TimedOut, Unsupported (of the peer, its pool, its transports),
+  /// QuorumLost, LogFull (no room for the record: trim); OutcomeUnknown (open again to find out).
   Result<void> add_replica(const std::string& peer, std::size_t quorum = 0);
   /// Takes a replica away, named by its peer or the UUID of its pool. It may be dead.
-  /// Errors: NotFound, InvalidArgument (a quorum is not left), QuorumLost, OutcomeUnknown.
+  /// Errors: NotFound, InvalidArgument (a quorum is not left), QuorumLost, LogFull, OutcomeUnknown.
   Result<void> remove_replica(const std::string& which, std::size_t quorum = 0);
   /// One for another at once, with the same quorum. Errors: those of both.
   Result<void> replace_replica(const std::string& which, const std::string& peer);
-  /// Errors: InvalidArgument, QuorumLost, OutcomeUnknown.
+  /// Errors: InvalidArgument, QuorumLost, LogFull, OutcomeUnknown.
   Result<void> change_quorum(std::size_t quorum);
 
  private:
@@ -331,8 +333,9 @@ class LogReader {
   ///
   /// Errors  NotFound (the record was trimmed, and no replica that can be read has it), Busy (a
   ///         replica is being repaired or added, or was left behind; one whose addition came to
-  ///         nothing says so for ever: name it no more), Disconnected, TimedOut, Corrupt (more was
-  ///         durable than can be read: repair), Fenced (records that were returned, uncommitted or
+  ///         nothing says so for ever: name it no more), Disconnected (also: its pool is closed, or
+  ///         gone), TimedOut, QueueFull (the peer has no session left), Corrupt (more was durable
+  ///         than can be read: repair), Fenced (records that were returned, uncommitted or
   ///         given up since by accept_loss, were replaced by a newer writer's; or the pools hold
   ///         another log now), InvalidArgument (the replica was removed from the log; moved from,
   ///         or in a child of fork). Of several that apply, the one that is most likely to pass.

@@ -22,14 +22,14 @@ Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn, const std::optional<Deadlin
     auto bytes = client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
                                                       options_.replica_timeout, clock_, until);
     if (!bytes.ok()) {
-      unread = bytes.error();
+      unread.message = bytes.error().message;
       continue;
     }
     LogCursor cursor(**bytes, *replica.state(), known);
     const Deadline visible = replica.session().visible_within();
     auto walked = walk_to(cursor, lsn, until && until->left() < visible.left() ? *until : visible);
     if (walked.ok() || walked.code() == ErrorCode::InvalidArgument) return walked;
-    unread = walked.error();
+    unread.message = walked.error().message;
   }
   return unread;
 }
