@@ -168,6 +168,7 @@ Result<void> RespPort::run(int stop) {
       const auto found = connections_.find(descriptor);
       if (found != connections_.end()) hear(*found->second);
     }
+    // Before it waits for the store: who has said something while it did has been heard above.
     const Nanoseconds now = Clock::monotonic().now();
     if (now - looked >= std::chrono::milliseconds(kTickMs)) {
       look_at_time();
@@ -175,10 +176,6 @@ Result<void> RespPort::run(int stop) {
     }
     store_.forget_outage();
     PERDURE_TRY_VOID(execute());
-    // It may have waited for the store; what came meanwhile is heard before anybody is silent.
-    if (Clock::monotonic().now() - now >= std::chrono::milliseconds(kTickMs)) {
-      looked = Clock::monotonic().now();
-    }
     close_ended();
   }
   ::epoll_ctl(events_, EPOLL_CTL_DEL, stop, nullptr);

@@ -111,20 +111,13 @@ Result<void> serve_store(ServeArguments& arguments) {
   std::vector<std::pair<std::string, std::string>> addresses = {{"control", server.address()}};
   std::unique_ptr<RespPort> port;
   if (!arguments.resp.empty()) {
-    auto store = open_store(server.address(), kPortName, arguments.port);
-    if (store.ok()) {
-      PERDURE_TRY(opened,
-                  RespPort::open(port_options(arguments.port, arguments.resp, options.allow_remote),
-                                 std::move(*store)));
-      port = std::move(opened);
-      addresses.emplace_back("resp", port->address());
-      log_message(Severity::Info, fmt::format("clients of Redis connect to {}", port->address()));
-    } else {
-      log_message(Severity::Error,
-                  fmt::format("the port for clients of Redis, {}, is not opened until the next "
-                              "start, and the store is served all the same: {}",
-                              arguments.resp, store.error().message));
-    }
+    PERDURE_TRY(store, open_store(server.address(), kPortName, arguments.port));
+    PERDURE_TRY(opened,
+                RespPort::open(port_options(arguments.port, arguments.resp, options.allow_remote),
+                               std::move(store)));
+    port = std::move(opened);
+    addresses.emplace_back("resp", port->address());
+    log_message(Severity::Info, fmt::format("clients of Redis connect to {}", port->address()));
   }
   PERDURE_TRY_VOID(app::write_port_file(arguments.port_file, addresses));
   if (port != nullptr) serve_redis_clients(std::move(port), stop);

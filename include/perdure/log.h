@@ -285,9 +285,11 @@ class Log {
   /// Makes the pool on `peer` a replica: it is brought to equal, then admitted by a record that is
   /// committed before and after. `quorum` 0: a majority if it was one, else as before.
   /// Errors: AlreadyExists (it is one, or its pool holds something else), InvalidArgument (too
-  /// small, or a quorum that can not be), Busy (its pool has a writer, which is left alone),
-  /// NotFound, Disconnected, TimedOut, Unsupported (of the peer, its pool, its transports),
-  /// QuorumLost, LogFull (no room for the record: trim); OutcomeUnknown (open again to find out).
+  /// small, or a quorum that can not be), Busy (its pool has a writer, which is left alone, or was
+  /// removed while this was open), Fenced (its pool is of a later epoch), QueueFull (too many
+  /// changes of one writer), NotFound, Disconnected, TimedOut, Unsupported and others of the peer,
+  /// its pool and its transports, QuorumLost, LogFull (no room for the record: trim);
+  /// OutcomeUnknown (open again to find out).
   Result<void> add_replica(const std::string& peer, std::size_t quorum = 0);
   /// Takes a replica away, named by its peer or the UUID of its pool. It may be dead.
   /// Errors: NotFound, InvalidArgument (a quorum is not left), QuorumLost, LogFull, OutcomeUnknown.
@@ -359,8 +361,6 @@ class LogReader {
     void operator()(State* state) const;
   };
   friend class Log;
-  /// `log_id`: no other log is read.
-  static Result<LogReader> open_of(LogReaderOptions options, std::optional<std::uint64_t> log_id);
   explicit LogReader(std::unique_ptr<State, Delete> state);
   Result<void> usable() const;
   std::unique_ptr<State, Delete> state_;

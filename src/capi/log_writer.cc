@@ -1,9 +1,12 @@
 // The C interface of a log that many threads append to.
 #include <perdure/log_writer.h>
 #include <perdure/perdure.h>
-#include <new>
 
+#include <atomic>
+#include <chrono>
+#include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +25,7 @@ using perdure::capi::ticket_of;
 struct perdure_log_writer {
   explicit perdure_log_writer(perdure::LogWriter opened) : writer(std::move(opened)) {}
   perdure::LogWriter writer;
+  std::atomic<std::thread::id> user{};  // whose perdure_log_use is being called
   perdure::capi::Origin origin = {};
 };
 
@@ -103,6 +107,9 @@ perdure_code perdure_log_writer_open_file(const char* path, const perdure_log_wr
 perdure_code perdure_log_writer_close(perdure_log_writer* writer, uint32_t timeout_ms) {
   if (writer == nullptr) return PERDURE_OK;
   return guarded([&] {
+    if (writer->user == std::this_thread::get_id()) {
+      return fail("this thread uses the writer's log: close the writer after that");
+    }
     const auto closed = writer->writer.close(std::chrono::milliseconds(timeout_ms));
     delete writer;
     return code_of(closed);
@@ -155,7 +162,9 @@ perdure_code perdure_log_writer_with_log(perdure_log_writer* writer, perdure_log
   return guarded(writer, [&] {
     return code_of(writer->writer.with_log([&](perdure::Log& log) {
       perdure_log lent(&log);
+      writer->user = std::this_thread::get_id();
       use(&lent, context);
+      writer->user = std::thread::id();
     }));
   });
 }

@@ -24,7 +24,10 @@ Result<KvClient> KvClient::open(const KvClientOptions& options) {
   PERDURE_TRY(info, state.ask_info(false));  // a change of an earlier process may be set aside
   state.value_bytes_max = info.value_bytes_max;
   state.block_payload = info.block_bytes - kv::kBlockHeadBytes;
-  PERDURE_TRY_VOID(state.ask_for_room());
+  // Without room of its own its changes wait until they are applied. Behind one that is set aside
+  // there may be none for the question either.
+  const auto asked = state.ask_for_room();
+  if (!asked.ok() && asked.code() != ErrorCode::QueueFull) return asked.error();
   PERDURE_TRY_VOID(state.take_room(options.timeout));
   return client;
 }

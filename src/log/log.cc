@@ -212,6 +212,17 @@ LogTimes Log::times() const {
   return state_->times.times();
 }
 
+class LogReader::State {
+ public:
+  client::Dialer dialer;  // owns the devices: outlives the reader's connections
+  std::optional<log::FailoverReader> reader;
+  const std::uint32_t process = forks_so_far();
+
+  /// `log_id`: no other log is read.
+  static Result<std::unique_ptr<State, Delete>> open(const LogReaderOptions& options,
+                                                     std::optional<std::uint64_t> log_id);
+};
+
 Result<LogReader> Log::reader(LogReaderOptions options) const {
   if (!readable()) return why_not();
   if (options.peers.empty()) {
@@ -222,7 +233,8 @@ Result<LogReader> Log::reader(LogReaderOptions options) const {
   options.pool = state_->pool;
   options.transport = state_->transport;
   options.rnic = state_->rnic;
-  return LogReader::open_of(std::move(options), state_->log->log_id());
+  PERDURE_TRY(state, LogReader::State::open(options, state_->log->log_id()));
+  return LogReader(std::move(state));
 }
 
 Result<void> Log::close(std::chrono::milliseconds timeout) {
@@ -253,24 +265,18 @@ Result<void> Log::change_quorum(std::size_t quorum) {
   return state_->log->change_quorum(quorum);
 }
 
-class LogReader::State {
- public:
-  client::Dialer dialer;  // owns the devices: outlives the reader's connections
-  std::optional<log::FailoverReader> reader;
-  const std::uint32_t process = forks_so_far();
-};
-
 void LogReader::Delete::operator()(State* state) const {
   if (state->process != forks_so_far()) return;  // the connections are the parent's
   delete state;
 }
 
 Result<LogReader> LogReader::open(LogReaderOptions options) {
-  return open_of(std::move(options), std::nullopt);
+  PERDURE_TRY(state, State::open(options, std::nullopt));
+  return LogReader(std::move(state));
 }
 
-Result<LogReader> LogReader::open_of(LogReaderOptions options,
-                                     std::optional<std::uint64_t> log_id) {
+Result<std::unique_ptr<LogReader::State, LogReader::Delete>> LogReader::State::open(
+    const LogReaderOptions& options, std::optional<std::uint64_t> log_id) {
   std::unique_ptr<State, Delete> state(new State);
   PERDURE_TRY_VOID(state->dialer.use_rnic(options.rnic));
   std::vector<std::unique_ptr<client::Peer>> peers;
@@ -288,7 +294,7 @@ Result<LogReader> LogReader::open_of(LogReaderOptions options,
   PERDURE_TRY(reader,
               log::FailoverReader::open(std::move(peers), std::move(reading), Clock::monotonic()));
   state->reader.emplace(std::move(reader));
-  return LogReader(std::move(state));
+  return state;
 }
 
 LogReader::LogReader(std::unique_ptr<State, Delete> state) : state_(std::move(state)) {}

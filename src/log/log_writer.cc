@@ -210,7 +210,7 @@ class LogWriter::State {
     submission->content = content;
     auto submitted = submit(submission);
     if (!submitted && submitted.code() == ErrorCode::QueueFull) {
-      poll();  // there may be nobody else who gets the others on
+      lead_once(deadline);  // there may be nobody else who gets the others on
       submitted = submit(submission);
     }
     if (!submitted) return submitted.error();
@@ -257,13 +257,14 @@ class LogWriter::State {
     return *own->outcome;
   }
 
-  void poll() {
+  /// It does not wait, but to bring replicas back.
+  void poll() { lead_once(reconnects_ ? Nanoseconds::max() : Nanoseconds{0}); }
+
+  void lead_once(Nanoseconds deadline) {
     const MutexLock lock(mutex_);
     if (!may_lead()) return;
     bool once = false;
-    // It does not wait, but to bring replicas back.
-    lead([&] { return std::exchange(once, true); }, /*may_sleep=*/false,
-         reconnects_ ? Nanoseconds::max() : Nanoseconds{0});
+    lead([&] { return std::exchange(once, true); }, /*may_sleep=*/false, deadline);
   }
 
   /// Errors: InvalidArgument (inside one).

@@ -276,6 +276,7 @@ class ReplicatedLog {
   Result<void> admit(std::unique_ptr<client::Peer> peer, Configuration next,
                      std::optional<std::size_t> instead_of);
   Result<Survey> survey_newcomer(Replica& replica, ByteSource& bytes);
+  bool is_own(const Survey& found) const;
   Result<void> bring_newcomer(Replica& replica);
   static Error too_few_up(const Configuration& next);
   static void leave_incomplete(Replica& replica);

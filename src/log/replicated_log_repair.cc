@@ -380,43 +380,47 @@ Result<void> ReplicatedLog::admit(std::unique_ptr<client::Peer> peer, Configurat
   return admitted;
 }
 
-/// What its pool holds, so far as the log may have it.
-/// Errors: those of reading; AlreadyExists.
+/// What the pool of a new replica holds, if the log may have it.
+/// Errors: those of reading; AlreadyExists, InvalidArgument (it is too small).
 Result<Survey> ReplicatedLog::survey_newcomer(Replica& replica, ByteSource& bytes) {
+  if (ring_bytes_for(bytes.size()) < anchor_.ring_bytes) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("its pool is too small: the log's ring has {} bytes", anchor_.ring_bytes)};
+  }
   auto found = survey_on(bytes, replica.brought_so_far().scan, tail_);
   if (!found.ok() && found.code() == ErrorCode::InvalidArgument) {
     return Error{ErrorCode::AlreadyExists, found.error().message};  // it holds no log
   }
   if (!found.ok()) return found;
-  const bool own = found->report && found->state().anchor.log_id == anchor_.log_id;
-  const bool other = found->damage || (found->report && !own && !found->state().marks.creating);
+  const bool creating = found->report && found->state().marks.creating;
+  const bool other = found->damage || (found->report && !is_own(*found) && !creating);
   if (other && !options_.accept_loss) {
     return Error{ErrorCode::AlreadyExists,
                  "its pool holds another log, or what is left of one; with accept_loss that is "
                  "given up"};
   }
-  if (!own || found->state().marks.removed) return Survey{};
   return found;
 }
 
+bool ReplicatedLog::is_own(const Survey& found) const {
+  return found.report && found.state().anchor.log_id == anchor_.log_id;
+}
+
 Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
-  {  // Before whoever writes there is fenced.
+  control::SessionRequest request = session_request();
+  {  // Before whoever writes there is fenced, which only an earlier writer of this log is.
     PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
                                                             options_.replica_timeout, clock_));
-    PERDURE_TRY_VOID(survey_newcomer(replica, *bytes));
+    PERDURE_TRY(found, survey_newcomer(replica, *bytes));
+    request.take_over = request.take_over && is_own(found);
   }
-  control::SessionRequest request = session_request();
-  request.take_over = false;  // a writer that is there is not this log's
   PERDURE_TRY_VOID(replica.open_session(request));
-  if (ring_bytes_for(replica.session().connection().remote.length) < anchor_.ring_bytes) {
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("its pool is too small: the log's ring has {} bytes", anchor_.ring_bytes)};
-  }
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
   PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
                                                           options_.replica_timeout, clock_));
   PERDURE_TRY(found, survey_newcomer(replica, *bytes));
+  if (!is_own(found) || found.state().marks.removed) found = Survey{};
   RepairReport report;
   return bring_up(replica, *bytes, std::move(found), report,
                   Deadline(clock_, std::chrono::hours(24)));

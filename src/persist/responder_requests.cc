@@ -92,8 +92,12 @@ Result<std::size_t> Responder::answer(const RequestHeader& header,
   }
   // What it stores lies over what was handled before it: recovery must not replay that then.
   if (handler->writes() && persistent_buffers() && handled_ > marked_) {
-    PERDURE_TRY_VOID(flush_pending());
-    PERDURE_TRY_VOID(move_watermark());
+    auto marked = flush_pending();
+    if (marked.ok()) marked = move_watermark();
+    if (!marked.ok()) {
+      medium_failed_ = marked.error();
+      return *medium_failed_;
+    }
   }
   Request request(message.subspan(kRequestHeaderBytes, header.payload_bytes), reply, region_,
                   options_.exported, pending_, !options_.flushes_writes);

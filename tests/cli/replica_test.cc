@@ -105,8 +105,9 @@ TEST(Replica, IsTakenAwayAndComesBackAsAnother) {
   }
 }
 
-// An addition that was refused leaves a copy that is whole, and none of the replicas.
-TEST(Replica, ACopyThatIsNoReplicaIsNotCountedByVerify) {
+// An addition that is refused leaves the pool as it was. One that was a replica has a copy that is
+// whole. Expect: neither is counted.
+TEST(Replica, APoolThatIsNoReplicaIsNotCountedByVerify) {
   Cluster cluster;
   ASSERT_EQ(run(cluster.log("append"), "one\ntwo\n").status, 0);
   const test::TestDirectory pools;
@@ -125,9 +126,18 @@ TEST(Replica, ACopyThatIsNoReplicaIsNotCountedByVerify) {
   const Outcome verified =
       run({"log", "verify", "--peers", cluster.all() + "," + address, "--pool", "orders"});
   EXPECT_EQ(verified.status, 4) << verified.out;
-  EXPECT_TRUE(contains(verified.out, address + ": different: it is no replica of this log"))
+  EXPECT_TRUE(contains(verified.out, address + ": different: it holds nothing, and is no replica"))
       << verified.out;
   EXPECT_TRUE(contains(verified.out, "3 of 4 replicas are whole")) << verified.out;
+  ASSERT_EQ(run({"log", "replica", "remove", "--peers", cluster.all(), "--pool", "orders",
+                 cluster.address(2)})
+                .status,
+            0);
+  const Outcome removed = run(cluster.log("verify"));
+  EXPECT_EQ(removed.status, 4) << removed.out;
+  EXPECT_TRUE(
+      contains(removed.out, cluster.address(2) + ": different: it is no replica of this log"))
+      << removed.out;
 }
 
 }  // namespace

@@ -269,6 +269,9 @@ struct Lent {
   perdure_code repaired = PERDURE_SYSTEM_ERROR;
   perdure_code removed = PERDURE_SYSTEM_ERROR;
   perdure_code closed = PERDURE_OK;
+  perdure_log_writer* writer = nullptr;
+  perdure_code writer_closed = PERDURE_OK;
+  perdure_code used = PERDURE_OK;
   perdure_reader* reader = nullptr;
   perdure_log_status status{};
 };
@@ -283,6 +286,8 @@ void use_lent(perdure_log* log, void* context) {
   perdure_log_get_status(log, &lent.status);
   lent.closed = perdure_log_close_within(log, 1);
   perdure_log_close(log);
+  lent.writer_closed = perdure_log_writer_close(lent.writer, 1);
+  lent.used = perdure_log_writer_trim(lent.writer, 0);
 }
 
 TEST_F(CLog, AWriterLendsItsLogAndWritesRecordsInPlace) {
@@ -304,10 +309,13 @@ TEST_F(CLog, AWriterLendsItsLogAndWritesRecordsInPlace) {
   EXPECT_EQ(perdure_log_writer_with_log(writer, nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
   Lent lent;
   lent.peers = at_;
+  lent.writer = writer;
   ASSERT_EQ(perdure_log_writer_with_log(writer, use_lent, &lent), PERDURE_OK);
   EXPECT_EQ(lent.repaired, PERDURE_OK);
   EXPECT_EQ(lent.removed, PERDURE_OK);
   EXPECT_EQ(lent.closed, PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(lent.writer_closed, PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(lent.used, PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(lent.status.replicas, 2u);
   EXPECT_NE(std::strstr(lent.status.configuration, at_[1]), nullptr) << lent.status.configuration;
   EXPECT_STREQ(lent.status.accepted_loss, "");

@@ -335,12 +335,13 @@ TEST_F(LogReaderFailover, WhereNoReplicaCanBeReadItGoesOnLater) {
 // Its only peer closes the pool and opens it again. Expect: nothing that says that records are
 // gone.
 TEST_F(LogReaderFailover, APoolThatIsClosedIsNoRecordThatWasTrimmed) {
-  Log log = open();
-  append(log, 5);
+  std::optional<Log> log = open();
+  append(*log, 5);
   LogReader reader = reader_of({0});
   std::uint64_t read = 0;
-  read_to(reader, read, 5, &log);
-  ASSERT_TRUE(log.close(kReaderPatience).ok());
+  read_to(reader, read, 5, &*log);
+  ASSERT_TRUE(log->close(kReaderPatience).ok());
+  log.reset();
   ASSERT_TRUE(close_pool(peers_[0].address(), "log").ok());
   bool lost = false;
   for (const Deadline a_while = Deadline::after(std::chrono::milliseconds(300));
