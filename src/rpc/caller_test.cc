@@ -728,13 +728,7 @@ TEST_F(CallerTest, AReplyThatIsLargerThanAMessageIsWholeOverLostConnections) {
 // A question for replies is on its way, and one piece of a large reply or another, while a large
 // answer is brought. Expect: the answer, and then the reply.
 TEST_F(CallerTest, ALargeAnswerComesWhileRepliesAreAskedFor) {
-  host_.reset();
-  shape_.reply_bytes_max = 60000;
-  shape_.transaction_bytes = 256 * 1024;
-  shape_.replies = 4;
-  region_ = &machine_->add_region(pmem::kPoolDataOffset + shape_.bytes());
-  ASSERT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
-  start();
+  serve_large_replies();
   const auto caller = opened("one");
   for (const bool applied : {false, true}) {
     SCOPED_TRACE(applied);
