@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 #include "testing/temporary_directory.h"
@@ -17,7 +18,9 @@ constexpr std::uint32_t kDeposit = 1;
 constexpr std::uint32_t kBroken = 2;
 constexpr std::uint32_t kLook = 3;
 
+/// What a handler was told; it is told that on the server's thread.
 struct Seen {
+  std::mutex mutex;
   std::uint64_t sequence = 0;
   std::uint64_t order_key = 0;
   std::string client;
@@ -26,7 +29,12 @@ struct Seen {
 perdure_code deposit(const perdure_rpc_request* request, perdure_rpc_data* data, void* reply,
                      std::size_t room, std::size_t* bytes, void* context) {
   auto* const seen = static_cast<Seen*>(context);
-  *seen = {request->sequence, request->order_key, request->client};
+  {
+    const std::lock_guard<std::mutex> lock(seen->mutex);
+    seen->sequence = request->sequence;
+    seen->order_key = request->order_key;
+    seen->client = request->client;
+  }
   std::int64_t amount = 0;
   std::int64_t total = 0;
   if (request->payload_bytes != sizeof amount || room < sizeof total) {
@@ -56,9 +64,10 @@ perdure_code total_of(const void*, std::size_t, const perdure_rpc_data* data, vo
   return room < 8 ? PERDURE_NO_SPACE : perdure_rpc_data_read(data, 0, reply, 8);
 }
 
-/// What its server was at when the handler asked.
+/// What its server was at when the handler asked; that is on the server's thread.
 struct Looked {
   perdure_rpc_server* server = nullptr;
+  std::mutex mutex;
   perdure_rpc_executing call{};
   std::size_t there = 0;
 };
@@ -66,6 +75,7 @@ struct Looked {
 perdure_code look(const perdure_rpc_request*, perdure_rpc_data*, void*, std::size_t, std::size_t*,
                   void* context) {
   auto* const looked = static_cast<Looked*>(context);
+  const std::lock_guard<std::mutex> lock(looked->mutex);
   looked->call.size = sizeof looked->call;
   return perdure_rpc_server_get_executing(looked->server, &looked->call, 1, &looked->there);
 }
@@ -133,9 +143,12 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
     EXPECT_EQ(bytes, sizeof total);
     EXPECT_EQ(total, 5 * call);
   }
-  EXPECT_EQ(seen_.client, "teller");
-  EXPECT_EQ(seen_.order_key, 77u);
-  EXPECT_EQ(seen_.sequence, handle.sequence);
+  {
+    const std::lock_guard<std::mutex> lock(seen_.mutex);
+    EXPECT_EQ(seen_.client, "teller");
+    EXPECT_EQ(seen_.order_key, 77u);
+    EXPECT_EQ(seen_.sequence, handle.sequence);
+  }
   // A handler's code is the caller's; nothing that it wrote is kept.
   ASSERT_EQ(perdure_rpc_client_call(client_, kBroken, nullptr, 0, 0, &handle), PERDURE_OK);
   outcome.dropped = outcome.cancelled = true;
@@ -187,10 +200,14 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
 TEST_F(CRpc, ACallThatIsExecutedIsShown) {
   start();
   ASSERT_FALSE(HasFatalFailure());
-  looked_.server = server_;
+  {
+    const std::lock_guard<std::mutex> lock(looked_.mutex);
+    looked_.server = server_;
+  }
   perdure_rpc_handle handle{};
   ASSERT_EQ(perdure_rpc_client_call(client_, kLook, nullptr, 0, 0, &handle), PERDURE_OK);
   ASSERT_EQ(perdure_rpc_client_wait(client_, &handle, PERDURE_RPC_APPLIED, 30000), PERDURE_OK);
+  const std::lock_guard<std::mutex> lock(looked_.mutex);
   EXPECT_EQ(looked_.there, 1u);
   EXPECT_STREQ(looked_.call.name, "teller");
   EXPECT_EQ(looked_.call.client_id, handle.client_id);
