@@ -85,10 +85,10 @@ Result<server::Config> assemble(const Arguments& arguments) {
     if (at.port == 0) config.data_listen = control::to_string(at);
   }
   if (!arguments.data_listen.empty()) config.data_listen = arguments.data_listen;
-  if (!arguments.declared.empty() && arguments.declared != "auto") {
-    PERDURE_TRY(domain, parse_persistence_domain(arguments.declared));
-    config.settings.declared = domain;
-    for (auto& [name, settings] : config.settings_by_pool) settings.declared = domain;
+  if (!arguments.declared.empty()) {
+    PERDURE_TRY(declared, server::parse_declared(arguments.declared));
+    config.settings.declared = declared;
+    for (auto& [name, settings] : config.settings_by_pool) settings.declared = declared;
   }
   if (!arguments.taken_over.empty()) {
     auto& pools = config.settings_by_pool;
@@ -130,6 +130,7 @@ void force_on_second(const sigset_t& signals) {
   action.sa_handler = force_exit;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
+  signal(SIGUSR1, SIG_IGN);  // the power of a machine that ends is not cut any more
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
@@ -165,6 +166,7 @@ int fail(int status, const Error& error) {
 
 int run(int argc, char** argv) {
   const sigset_t signals = awaited_signals();
+  signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the pools are served on
   app::Program program("Serves pools of durable memory to writers on other machines.", "perdured");
   Arguments arguments;
   describe(program, arguments);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -47,6 +48,15 @@ Responder::Responder(fabric::Endpoint& endpoint, fabric::Device& device, pmem::R
   pending_.reserve(2 * kResponderBurst);
 }
 
+Error Responder::no_memory(std::size_t bytes) const {
+  return {
+      ErrorCode::SystemError,
+      fmt::format("a session needs {} bytes for {} messages of up to {} bytes, and this process "
+                  "gets no such memory: lower [data] receive_depth or message_bytes_max of the "
+                  "daemon's configuration, or raise its limit (ulimit -v)",
+                  bytes, queue_.depth, queue_.message_bytes_max)};
+}
+
 Result<void> Responder::prepare() {
   const std::size_t bytes = queue_.depth * queue_.message_bytes_max;
   if (persistent_buffers()) {
@@ -67,7 +77,8 @@ Result<void> Responder::prepare() {
     store(region_.bytes().data() + area.at, encode(Watermark{options_.session, 0}));
     PERDURE_TRY_VOID(region_.flush(area.at, kWatermarkBytes));
   } else {
-    dram_buffers_ = std::make_unique_for_overwrite<std::byte[]>(bytes);  // untouched, no memory yet
+    dram_buffers_.reset(new (std::nothrow) std::byte[bytes]);  // untouched, no memory yet
+    if (dram_buffers_ == nullptr) return no_memory(bytes);
     buffers_ = {dram_buffers_.get(), bytes};
   }
   idle_buffers_ = persistent_buffers() ? queue_.depth : kIdleReceiveBuffers;
@@ -107,7 +118,8 @@ Result<void> Responder::offer_the_rest() {
 Result<void> Responder::prepare_mailbox() {
   if (!options_.polls) return {};
   const std::size_t bytes = queue_.depth * queue_.message_bytes_max;
-  mailbox_ = std::make_unique<std::byte[]>(bytes);  // zeros: no message has number 0
+  mailbox_.reset(new (std::nothrow) std::byte[bytes]());  // zeros: no message has number 0
+  if (mailbox_ == nullptr) return no_memory(bytes);
   polled_.resize(queue_.message_bytes_max);
   PERDURE_TRY(memory,
               device_.register_memory({mailbox_.get(), bytes}, fabric::Access::RemoteReadWrite));

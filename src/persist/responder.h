@@ -144,6 +144,7 @@ class Responder {
             const Options& options);
   Result<void> prepare();
   Result<void> prepare_mailbox();
+  Error no_memory(std::size_t bytes) const;
   Result<void> prepare_reading();
   bool must_wait(const fabric::Completion& received) const;
   Result<void> take(const fabric::Completion& received);

@@ -91,7 +91,7 @@ int rename_to_free_name(const std::string& from, const std::string& to) {
   return 0;
 }
 
-std::string creating_name(const std::string& path) { return path + ".creating"; }
+std::string creating_name(const std::string& path) { return path + std::string(kCreatingSuffix); }
 
 // Opens and locks the file in which `path` is to grow up.
 Result<File> claim_temporary(const std::string& path) {
@@ -287,6 +287,14 @@ Result<NewFile> NewFile::begin(const std::string& path, std::uint64_t bytes) {
   if (::ftruncate(made.file_.descriptor(), 0) != 0) return errno_error(path, errno);
   PERDURE_TRY_VOID(reserve_blocks(made.file_, bytes));
   return made;
+}
+
+void remove_unfinished(const std::string& path) {
+  const std::string temporary = creating_name(path);
+  struct stat named {};
+  if (::lstat(temporary.c_str(), &named) != 0 || !S_ISREG(named.st_mode)) return;
+  // Where it is the second name of a whole pool, that has its own already: rename_to_free_name.
+  if (const auto claimed = claim_temporary(path); claimed.ok()) ::unlink(temporary.c_str());
 }
 
 NewFile::~NewFile() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,12 @@ std::string lock_holder(const File& file);
 /// Errors    Unsupported: a device, or the path is a link. SystemError: also where another file
 ///           has the name by now. After fsync has failed, the name may come back with a crash.
 Result<void> remove_file(const File& file);
+
+/// What NewFile gives a name while it has not its own yet.
+inline constexpr std::string_view kCreatingSuffix = ".creating";
+
+/// Removes what a creation of `path` left that was cut off. Nothing happens where one is at it.
+void remove_unfinished(const std::string& path);
 
 /// Bytes in the file or device. Errors: SystemError.
 Result<std::uint64_t> size_of(const File& file);

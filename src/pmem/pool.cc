@@ -116,6 +116,12 @@ Result<void> require_ended_owner(const File& file, std::span<const std::byte> he
                   file.path(), *process)};
 }
 
+Result<Uuid> uuid_in(const File& file) {
+  PERDURE_TRY(head, read_head(file));
+  PERDURE_TRY(header, decode_header_or_copy(head));
+  return header.uuid;
+}
+
 PoolState without_marks(PoolState state) {
   state.clean_shutdown = false;
   state.settled.reset();
@@ -225,9 +231,23 @@ Result<PoolHolder> Pool::holder(const std::string& path) {
   return PoolHolder{};
 }
 
-Result<void> Pool::remove(const std::string& path) {
+Result<Uuid> Pool::uuid_of(const std::string& path) {
+  PERDURE_TRY(file, open_file(path, OpenMode::ReadOnly));
+  return uuid_in(file);
+}
+
+Result<void> Pool::remove(const std::string& path, const std::string& uuid) {
   PERDURE_TRY(file, open_file(path, OpenMode::ReadWrite));
   PERDURE_TRY_VOID(lock_exclusively(file));
+  const auto there = uuid_in(file);
+  const std::string found = there.ok() ? to_string(*there) : "";
+  // One that has become unreadable is still the one that was seen, as far as anybody can tell.
+  if (!found.empty() && found != uuid) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("{}: is the pool {} by now, and not {}: look at it again, and see "
+                             "whether it is the one that is to go",
+                             path, found, uuid.empty() ? "one that can not be read" : uuid)};
+  }
   return remove_file(file);
 }
 

@@ -113,6 +113,11 @@ class Pool {
   /// Errors  those of open, except Busy and Unsupported.
   static Result<PoolInfo> inspect(const std::string& path);
 
+  /// The UUID in the header of what is at `path`, also of a pool that is truncated or whose state
+  /// is damaged. As inspect. Requires that this process has not got it open: that would not be
+  /// named as the pool's holder any more.
+  static Result<Uuid> uuid_of(const std::string& path);
+
   /// Whether `path` is, or links to, a DAX device whose front is zero: one that a pool may be made
   /// on. Takes no lock.
   static bool is_blank_device(const std::string& path);
@@ -125,11 +130,11 @@ class Pool {
   /// Errors  NotFound, PermissionDenied, InvalidArgument, SystemError.
   static Result<PoolHolder> holder(const std::string& path);
 
-  /// Deletes the file of a pool that nobody has open, whatever is in it. Durable on return.
-  /// Errors  NotFound, PermissionDenied, Busy (names the holder), Unsupported (a device, or a
-  /// link),
-  ///         SystemError.
-  static Result<void> remove(const std::string& path);
+  /// Deletes the file of a pool that nobody has open, whatever is in it, if it is the pool of this
+  /// UUID, as uuid_of says it; empty: what has no header that can be read. Durable on return.
+  /// Errors  NotFound (also: it is another pool), PermissionDenied, Busy (names the holder),
+  ///         Unsupported (a device, or a link), SystemError.
+  static Result<void> remove(const std::string& path, const std::string& uuid);
 
   /// Makes a pool in a region, whatever kind it is. Overwrites what is there. A crash before it
   /// returns leaves a region that attach refuses, or the whole pool. The exported bytes are left

@@ -53,7 +53,7 @@ TEST_F(PoolFile, WhoRecoversAPoolHasToDeclareItAgain) {
     today.declared = declared;
     EXPECT_TRUE(Pool::open(path_, today).ok());
   }
-  ASSERT_TRUE(Pool::remove(path_).ok());
+  ASSERT_TRUE(Pool::remove(path_, to_string(Pool::inspect(path_)->header.uuid)).ok());
   ASSERT_TRUE(Pool::create(path_, small_pool()).ok());
   today.declared.reset();
   EXPECT_TRUE(Pool::open(path_, today).ok()) << "nothing was declared of it";

@@ -29,8 +29,10 @@ class ClientStore final : public server::PoolStore {
   Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                            const server::PoolSettings& settings) override;
   /// The client expires. Errors: NotFound; Busy (it has calls that are not applied).
-  Result<void> remove(const std::string& name) override { return executor_.remove_client(name); }
-  std::uint64_t bytes_of(const std::string&) override { return executor_.shape().window_bytes; }
+  Result<void> remove(const std::string& name, const std::string&) override {
+    return executor_.remove_client(name);
+  }
+  Stored look(const std::string&) override { return {executor_.shape().window_bytes, ""}; }
 
  private:
   Executor& executor_;

@@ -24,12 +24,6 @@ Result<std::string> parse_address(std::string_view text) {
   return std::string(text);
 }
 
-Result<std::optional<PersistenceDomain>> parse_declared(std::string_view word) {
-  if (word == "auto") return std::optional<PersistenceDomain>{};
-  PERDURE_TRY(domain, parse_persistence_domain(word));
-  return std::optional<PersistenceDomain>{domain};
-}
-
 Result<Fabric> parse_fabric(std::string_view word) {
   return find_named<Fabric>("fabric", word, std::to_array<std::string_view>({"native", "emu"}));
 }
@@ -144,6 +138,12 @@ Result<void> refuse_remote(std::string_view key, const std::string& listen) {
 }
 
 }  // namespace
+
+Result<std::optional<PersistenceDomain>> parse_declared(std::string_view word) {
+  if (word == "auto") return std::optional<PersistenceDomain>{};
+  PERDURE_TRY(domain, parse_persistence_domain(word));
+  return std::optional<PersistenceDomain>{domain};
+}
 
 Result<Severity> parse_severity(std::string_view word) {
   using enum Severity;

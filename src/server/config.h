@@ -71,5 +71,8 @@ Result<Config> load_config(const std::string& file);
 Result<void> validate(const Config& config);
 
 Result<Severity> parse_severity(std::string_view word);
+/// What an operator says survives a power failure; "auto": nothing is said, and counts what can be
+/// seen. Errors: InvalidArgument.
+Result<std::optional<PersistenceDomain>> parse_declared(std::string_view word);
 
 }  // namespace perdure::server

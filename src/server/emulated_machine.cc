@@ -68,7 +68,7 @@ Result<std::unique_ptr<pmem::Pool>> EmulatedMachine::open(const std::string& nam
   return pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*found->second));
 }
 
-Result<void> EmulatedMachine::remove(const std::string& name) {
+Result<void> EmulatedMachine::remove(const std::string& name, const std::string&) {
   const MutexLock lock(mutex_);
   if (auto found = regions_.extract(name); !found.empty()) {
     deleted_.push_back(std::move(found.mapped()));

@@ -46,7 +46,7 @@ class EmulatedMachine final : public PoolStore {
   Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                            const PoolSettings& settings) override;
   /// Its memory goes with the machine.
-  Result<void> remove(const std::string& name) override;
+  Result<void> remove(const std::string& name, const std::string& uuid) override;
 
  private:
   EmulatedMachine() = default;

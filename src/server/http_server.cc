@@ -40,7 +40,7 @@ Result<std::uint64_t> session_id(const std::string& digits) {
 /// What is refused whatever the route. Browsers add an Origin to what one page asks another server:
 /// no page may command this daemon.
 Result<void> refuse(const ReceivedRequest& request) {
-  if (request.method == "GET") return {};
+  if (request.method == "GET" && !request.too_large) return {};
   if (request.from_web_page) {
     return Error{ErrorCode::PermissionDenied,
                  "requests that change something are not taken from web pages (they carry an "

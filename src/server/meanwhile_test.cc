@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <functional>
+#include <thread>
 #include <vector>
 
+#include "client/connect_session.h"
 #include "fabric/emu/live_device.h"
 #include "pmem/mapped_region.h"
 #include "server/service.h"
@@ -121,6 +124,9 @@ class Meanwhile : public testing::Test {
     auto device = fabric::emu::LiveDevice::open({profile});
     EXPECT_TRUE(device.ok()) << device.error().message;
     device_ = std::move(*device);
+    auto requester = fabric::emu::LiveDevice::open({profile});
+    EXPECT_TRUE(requester.ok()) << requester.error().message;
+    writers_device_ = std::move(*requester);
     auto service = PeerService::open(std::move(options), {{device_.get(), "", {}}});
     EXPECT_TRUE(service.ok()) << service.error().message;
     service_ = std::move(*service);
@@ -132,12 +138,29 @@ class Meanwhile : public testing::Test {
   control::PoolDescription described() { return *service_->describe("a"); }
   /// A writer that takes over from whoever is there.
   std::optional<ErrorCode> refusal() {
-    const control::SessionRequest request{"a", true, Epoch{++epoch_}, 10, "writer", true};
-    const auto granted = service_->open_session(request, std::nullopt);
+    const auto granted = grant();
     message_ = granted.ok() ? "" : granted.error().message;
-    return granted.ok() ? std::nullopt : std::optional(granted.code());
+    if (!granted.ok()) return granted.code();
+    connect(*granted);
+    return std::nullopt;
   }
-  /// A writer is granted the pool, and then the next one is asked for while this happens.
+  Result<control::SessionGrant> grant() {
+    const control::SessionRequest request{"a", true, Epoch{++epoch_}, 10, "writer", true};
+    return service_->open_session(request, std::nullopt);
+  }
+  void connect(const control::SessionGrant& granted) {
+    std::atomic<bool> done{false};
+    std::thread requester([&] {
+      auto session = client::connect_session(granted, granted.address, *writers_device_, {},
+                                             Deadline::after(std::chrono::seconds{30}));
+      EXPECT_TRUE(session.ok()) << session.error().message;
+      if (session.ok()) endpoints_.push_back(std::move(session->endpoint));
+      done = true;
+    });
+    while (!done) service_->pump();
+    requester.join();
+  }
+  /// A writer has connected, and then the next one is asked for while this happens.
   std::optional<ErrorCode> refusal_when(const std::function<Result<void>()>& happens) {
     EXPECT_EQ(refusal(), std::nullopt) << message_;
     int times = 0;
@@ -174,6 +197,8 @@ class Meanwhile : public testing::Test {
   const std::string file_ = directory_.file("a.pool");
   WatchedStore store_{file_};
   std::unique_ptr<fabric::emu::LiveDevice> device_;
+  std::unique_ptr<fabric::emu::LiveDevice> writers_device_;
+  std::vector<std::unique_ptr<fabric::Endpoint>> endpoints_;  // of writers, dead ones among them
   std::unique_ptr<PeerService> service_;
   std::uint32_t epoch_ = 0;
   std::string message_;
@@ -284,9 +309,9 @@ TEST_F(Meanwhile, BehindAWriterWhoLeftAllDurableNothingIsFlushed) {
     return {};
   };
   const auto writer = [&] {
-    const control::SessionRequest request{"a", true, Epoch{++epoch_}, 10, "writer", true};
-    const auto granted = service_->open_session(request, std::nullopt);
+    const auto granted = grant();
     EXPECT_TRUE(granted.ok()) << granted.error().message;
+    connect(*granted);
     return granted->session;
   };
   control::SessionRequest reading;
@@ -316,6 +341,27 @@ TEST_F(Meanwhile, BehindAWriterWhoLeftAllDurableNothingIsFlushed) {
   EXPECT_EQ(flushes, 3);
   (void)writer();
   EXPECT_EQ(flushes, 4);
+}
+
+// Its requester may have given up waiting: the next one would find all to be done once more, for
+// ever where that takes longer than requesters wait.
+TEST_F(Meanwhile, BehindAWriterWhoNeverConnectedNothingIsFlushedAgain) {
+  EXPECT_EQ(refusal(), std::nullopt) << message_;
+  int flushes = 0;
+  store_.watch = [&]() -> Result<void> {
+    ++flushes;
+    return {};
+  };
+  ASSERT_TRUE(grant().ok());
+  EXPECT_EQ(flushes, 1);
+  for (int round = 0; round < 3; ++round) ASSERT_TRUE(grant().ok());
+  --epoch_;  // the same writer once more
+  const auto again = grant();
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(flushes, 1);
+  connect(*again);
+  ASSERT_TRUE(grant().ok());
+  EXPECT_EQ(flushes, 2);
 }
 
 TEST_F(Meanwhile, AWriterWhoIsFencedMeanwhileIsGrantedNothing) {

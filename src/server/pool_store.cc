@@ -3,11 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "core/bytes.h"
 #include "core/try.h"
+#include "pmem/file.h"
 
 namespace perdure::server {
 namespace {
@@ -33,14 +34,13 @@ std::string PoolDirectory::file_of(const std::string& name) const {
 Result<std::vector<std::string>> PoolDirectory::names() {
   namespace fs = std::filesystem;
   std::error_code failed;
-  std::vector<std::string> names;
+  std::set<std::string> names;
   for (fs::directory_iterator each(path_, failed), end; !failed && each != end;
        each.increment(failed)) {
-    if (each->path().extension() != kSuffix) continue;
-    const std::string name = each->path().stem().string();
-    // A link to a DAX device that holds nothing yet is a place for a pool, not a pool.
-    if (pmem::Pool::is_blank_device(each->path().string())) continue;
-    if (control::validate_pool_name(name).ok()) names.push_back(name);
+    fs::path file = each->path();
+    if (file.extension() == pmem::kCreatingSuffix) file = file.stem();
+    const std::string name = file.stem().string();
+    if (file.extension() == kSuffix && control::validate_pool_name(name).ok()) names.insert(name);
   }
   if (failed) {
     const auto code = failed == std::errc::no_such_file_or_directory ? ErrorCode::NotFound
@@ -50,8 +50,16 @@ Result<std::vector<std::string>> PoolDirectory::names() {
                                    "name another one",
                                    path_, failed.message())};
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+bool PoolDirectory::has_pool(const std::string& name) {
+  const std::string file = file_of(name);
+  pmem::remove_unfinished(file);
+  std::error_code failed;
+  const auto status = std::filesystem::symlink_status(file, failed);
+  return status.type() != std::filesystem::file_type::not_found &&
+         !pmem::Pool::is_blank_device(file);
 }
 
 Result<std::unique_ptr<pmem::Pool>> PoolDirectory::create(const control::PoolRequest& request,
@@ -75,10 +83,12 @@ Result<std::unique_ptr<pmem::Pool>> PoolDirectory::create(const control::PoolReq
   return pmem::Pool::create(file, options);
 }
 
-std::uint64_t PoolDirectory::bytes_of(const std::string& name) {
+PoolStore::Stored PoolDirectory::look(const std::string& name) {
+  const std::string file = file_of(name);
   std::error_code failed;
-  const std::uintmax_t bytes = std::filesystem::file_size(file_of(name), failed);
-  return failed ? 0 : bytes;
+  const std::uintmax_t bytes = std::filesystem::file_size(file, failed);
+  const auto uuid = pmem::Pool::uuid_of(file);
+  return {failed ? 0 : bytes, uuid.ok() ? pmem::to_string(*uuid) : ""};
 }
 
 Result<std::unique_ptr<pmem::Pool>> PoolDirectory::open(const std::string& name,
@@ -95,8 +105,8 @@ Result<std::unique_ptr<pmem::Pool>> PoolDirectory::open(const std::string& name,
   return pmem::Pool::open(file_of(name), options);
 }
 
-Result<void> PoolDirectory::remove(const std::string& name) {
-  return pmem::Pool::remove(file_of(name));
+Result<void> PoolDirectory::remove(const std::string& name, const std::string& uuid) {
+  return pmem::Pool::remove(file_of(name), uuid);
 }
 
 bool PoolDirectory::is_locked(const std::string& name) {

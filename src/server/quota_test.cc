@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <memory>
 #include <thread>
 
+#include "pmem/file.h"
 #include "pmem/pool.h"
 #include "testing/temporary_directory.h"
 
@@ -65,6 +67,63 @@ TEST_F(Quota, BytesCountWhoeverMadeThem) {
   serve(0, 400 << 10);
   EXPECT_EQ(service_->describe("b")->state, control::PoolStatus::Unavailable);
   EXPECT_EQ(refusal("c", 100 << 10), ErrorCode::NoSpace);
+}
+
+// What a creation left that was cut off takes room, and no request could name it.
+TEST_F(Quota, WhatAKilledCreationLeftIsRemovedAtTheStart) {
+  const auto make = [&](const char* name) {
+    const int file = ::open(directory_.file(name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_EQ(::ftruncate(file, 1 << 20), 0);
+    ::close(file);
+  };
+  serve(0, 0);
+  ASSERT_TRUE(service_->create({"whole", 4096}).ok());
+  service_.reset();
+  make("cut.pool.creating");
+  make("whole.pool.creating");
+  make("other.creating");
+  auto being_made = pmem::NewFile::begin(directory_.file("made.pool"), 1 << 20);
+  ASSERT_TRUE(being_made.ok()) << being_made.error().message;
+  serve(0, 0);
+  EXPECT_FALSE(std::filesystem::exists(directory_.file("cut.pool.creating")));
+  EXPECT_FALSE(std::filesystem::exists(directory_.file("whole.pool.creating")));
+  EXPECT_TRUE(std::filesystem::exists(directory_.file("other.creating")));
+  EXPECT_TRUE(std::filesystem::exists(directory_.file("made.pool.creating")));
+  EXPECT_EQ(service_->list()->size(), 1u);
+  EXPECT_TRUE(service_->create({"cut", 4096}).ok());
+}
+
+TEST_F(Quota, AnotherPoolUnderTheNameIsNotDeletedInItsStead) {
+  serve(0, 0);
+  ASSERT_TRUE(service_->create({"a", 4096}).ok());
+  const std::string seen = service_->describe("a")->uuid;
+  pmem::PoolOptions other;
+  other.data_bytes = 4096;
+  ASSERT_TRUE(pmem::Pool::create(directory_.file("other"), other).ok());
+  std::filesystem::rename(directory_.file("other"), directory_.file("a.pool"));
+  EXPECT_EQ(service_->delete_pool("a", seen).code(), ErrorCode::NotFound);
+  EXPECT_TRUE(std::filesystem::exists(directory_.file("a.pool")));
+  // Nor one that could not be opened at the start, whatever is in it: it is shown which it is.
+  service_.reset();
+  const std::string found =
+      pmem::to_string(pmem::Pool::inspect(directory_.file("a.pool"))->header.uuid);
+  std::filesystem::resize_file(directory_.file("a.pool"), 64 << 10);
+  serve(0, 0);
+  ASSERT_EQ(service_->describe("a")->state, control::PoolStatus::Unavailable);
+  EXPECT_EQ(service_->describe("a")->uuid, found);
+  for (const std::string& wrong : {std::string(), seen}) {
+    EXPECT_EQ(service_->delete_pool("a", wrong).code(), ErrorCode::NotFound);
+  }
+  EXPECT_TRUE(service_->delete_pool("a", found).ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_.file("a.pool")));
+}
+
+TEST_F(Quota, WhatHoldsNoPoolIsDeletedWithoutAUuid) {
+  std::filesystem::copy_file("/proc/self/status", directory_.file("junk.pool"));
+  serve(0, 0);
+  ASSERT_EQ(service_->describe("junk")->state, control::PoolStatus::Unavailable);
+  EXPECT_EQ(service_->describe("junk")->uuid, "");
+  EXPECT_TRUE(service_->delete_pool("junk", "").ok());
 }
 
 TEST_F(Quota, ADeviceIsTakenOnlyWithItsOperatorsConsent) {

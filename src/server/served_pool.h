@@ -87,12 +87,12 @@ class ServedPool {
   Result<void> record_writer(const WriterRecord& record);
 
   /// Whether all that is visible in the exported part is durable: settle() has succeeded, or did so
-  /// before the pool was last closed (Pool::was_settled), and no writer was granted a session
-  /// since, or each of them said at its end that it left all durable. Threads: any.
+  /// before the pool was last closed (Pool::was_settled), and no writer has connected since, or
+  /// each of them said at its end that it left all durable. Threads: any.
   bool settled() const { return settled_.load(std::memory_order_acquire); }
-  /// A writer is about to get keys: from here on anything may be visible and not durable.
-  /// `unnoticed`: also in pages that a flush would leave alone (persist::Responder::Options,
-  /// flushes_writes).
+  /// A writer is about to be able to use its keys: from here on anything may be visible and not
+  /// durable. `unnoticed`: also in pages that a flush would leave alone
+  /// (persist::Responder::Options, flushes_writes).
   void unsettle(bool unnoticed) {
     unnoticed_ = unnoticed_ || unnoticed;
     settled_.store(false, std::memory_order_release);

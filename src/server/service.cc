@@ -55,19 +55,17 @@ Result<PeerService::PoolPointer> PeerService::insert_pool(const std::string& poo
 }
 
 /// The same for one that is to be made, within the quota: what is here counts with what was asked
-/// for or is shown, or takes of its medium.
+/// for or is shown, or takes of its medium. No medium is asked: one may not answer.
 Result<PeerService::PoolPointer> PeerService::insert_new_pool(const control::PoolRequest& request) {
   const MutexLock making(making_);  // of two that come at once, the second sees the first
   std::uint64_t bytes = 0;
   std::size_t count = 0;
-  std::vector<std::pair<std::string, std::uint64_t>> there;
   {
     const MutexLock lock(mutex_);
     count = pools_.size();
-    for (const auto& [name, entry] : pools_) there.emplace_back(name, entry->shown.bytes);
-  }
-  if (options_.pool_bytes_max != 0) {
-    for (const auto& [name, shown] : there) bytes += std::max(shown, store_->bytes_of(name));
+    for (const auto& [name, entry] : pools_) {
+      bytes += std::max(entry->shown.bytes, entry->stored_bytes);
+    }
   }
   const bool too_many = options_.pools_max != 0 && count >= options_.pools_max;
   const bool too_large =
@@ -94,10 +92,20 @@ Result<PeerService::PoolPointer> PeerService::insert_new_pool(const control::Poo
 /// it was left.
 Result<std::unique_ptr<pmem::Pool>> PeerService::open_stored(PoolEntry& entry) {
   PoolSettings settings = settings_of(entry.name);
+  look_at_stored(entry);
   if (entry.was_opened) settings.take_over_lease = false;
   auto opened = store_->open(entry.name, settings);
   if (opened.ok() || opened.code() != ErrorCode::Busy) entry.was_opened = true;
   return opened;
+}
+
+/// Requires entry.control, and that the pool is not open. May wait for the pool's medium.
+void PeerService::look_at_stored(PoolEntry& entry) {
+  const PoolStore::Stored stored = store_->look(entry.name);
+  const MutexLock lock(mutex_);
+  entry.stored_bytes = stored.bytes;
+  // Whoever is to delete it has to be told which it is.
+  if (!stored.uuid.empty()) entry.shown.uuid = stored.uuid;
 }
 
 /// Requires entry.control. Opens the pool's file and shows the outcome. Who has it in use gets
@@ -145,14 +153,14 @@ Result<void> PeerService::adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> po
   }
   {
     const MutexLock lock(mutex_);
+    entry.stored_bytes = entry.served->region().bytes().size();
     entry.ended.replayed_messages += replayed;
     entry.log = log;
   }
   show(entry, std::nullopt);
-  log_message(Severity::Info,
-              fmt::format("pool '{}' is open: {} bytes, {}; {} messages replayed", entry.name,
-                          entry.served->exported().length,
-                          perdure::describe(entry.served->describe().profile), replayed));
+  log_message(Severity::Info, fmt::format("pool '{}' is open: {} bytes, {}; {} messages replayed",
+                                          entry.name, entry.served->exported().length,
+                                          perdure::describe(shown(entry).profile), replayed));
   return {};
 }
 
@@ -173,9 +181,7 @@ void PeerService::show(PoolEntry& entry, const std::optional<Error>& failure) {
     description.reason.clear();
   }
   entry.failure = failure;
-  if (entry.served != nullptr && !planes_.empty()) {
-    description.profile.transport = planes_.front().transport();
-  }
+  if (entry.served != nullptr) description.profile.transport = transport_;
   entry.shown = std::move(description);
 }
 
@@ -332,7 +338,7 @@ Result<void> PeerService::delete_pool(const std::string& pool, const std::string
   deregister_pool(*entry);
   const bool was_served = entry->served != nullptr;
   entry->served.reset();
-  if (auto removed = store_->remove(pool); !removed.ok()) {
+  if (auto removed = store_->remove(pool, uuid); !removed.ok()) {
     if (was_served) (void)open_entry(*entry, Deadline::after(Nanoseconds{0}));
     return removed;
   }

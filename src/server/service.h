@@ -200,6 +200,7 @@ class PeerService {
     std::atomic<std::uint64_t> settled_bytes{0};  // by whoever has `preparing`
     Standstill settling;                          // under mutex_: of settled_bytes
     std::unique_ptr<ServedPool> served;     // under control; goes under both; empty unless open
+    std::uint64_t stored_bytes = 0;         // under mutex_: of its medium; 0: not known
     bool was_opened = false;                // under control: an order to take it over was for once
     std::optional<Deadline> ask_again;      // under control: it is in use, and nobody has its lock
     control::PoolDescription shown;         // under mutex_
@@ -244,6 +245,7 @@ class PeerService {
   Result<PoolPointer> insert_pool(const std::string& pool);
   Result<PoolPointer> insert_new_pool(const control::PoolRequest& request);
   Result<std::unique_ptr<pmem::Pool>> open_stored(PoolEntry& entry);
+  void look_at_stored(PoolEntry& entry);
   Result<void> open_entry(PoolEntry& entry, const Deadline& patience);
   Result<void> open_as(PoolEntry& entry, Result<std::unique_ptr<pmem::Pool>> opened);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);
@@ -314,6 +316,7 @@ class PeerService {
   const ServiceOptions options_;
   std::unique_ptr<PoolDirectory> own_store_;  // of options_.directory
   PoolStore* store_ = nullptr;                // or none
+  Transport transport_ = Transport::Tcp;      // that is shown of a pool: the first plane's
   std::optional<Deadline> busy_until_;        // see ServiceOptions::busy_within; set by open()
   SpinSlots spin_slots_;
   std::vector<Plane> planes_;

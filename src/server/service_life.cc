@@ -46,6 +46,7 @@ Result<std::unique_ptr<PeerService>> PeerService::open(ServiceOptions options,
                              persist::kReplyPayloadMax)};
   }
   std::unique_ptr<PeerService> service(new PeerService(std::move(options)));
+  if (!planes.empty()) service->transport_ = planes.front().device->transport();
   if (service->store_ != nullptr) PERDURE_TRY_VOID(service->open_pools());
   PERDURE_TRY_VOID(service->listen(std::move(planes)));
   return service;
@@ -138,7 +139,7 @@ Result<void> PeerService::listen(std::vector<DataPlane> planes) {
     fabric::EndpointOptions endpoints = options_.endpoints;
     endpoints.receive_depth = std::max(endpoints.receive_depth, options_.queue.depth);
     PERDURE_TRY(listener, plane.device->listen(plane.listen, endpoints));
-    const MutexLock lock(mutex_);  // a pool that is still being opened asks for the first of them
+    const MutexLock lock(mutex_);
     planes_.push_back({std::move(plane), std::move(listener)});
   }
   if (!options_.threads) return {};
@@ -165,7 +166,14 @@ Result<void> PeerService::open_pools() {
   }
   // Shown as unavailable, with the reason, if it fails.
   const auto open = [this, patience](PoolEntry& entry) {
-    if (const auto control = hold(entry); control.ok()) (void)open_entry(entry, patience);
+    const auto control = hold(entry);
+    if (!control.ok()) return;
+    if (store_->has_pool(entry.name)) {
+      (void)open_entry(entry, patience);
+      return;
+    }
+    const MutexLock lock(mutex_);
+    pools_.erase(entry.name);
   };
   for_each_side_by_side(entries, open,
                         Deadline::after(options_.busy_within + options_.opened_within));

@@ -67,7 +67,11 @@ PeerService::SessionPointer PeerService::claim(std::span<const std::byte> privat
     const auto found = sessions_.find(token->session);
     if (found != sessions_.end() && found->second->phase == control::SessionPhase::Granted &&
         found->second->session.terms().token == token->secret) {
-      found->second->phase = control::SessionPhase::Connected;
+      SessionEntry& entry = *found->second;
+      entry.phase = control::SessionPhase::Connected;
+      // Its keys are of no use to it before; and one that never comes leaves the pool settled.
+      const SessionTerms& terms = entry.session.terms();
+      if (terms.write) entry.pool->served->unsettle(!terms.flushes_writes);
       return found->second;
     }
   }

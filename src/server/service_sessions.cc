@@ -116,13 +116,14 @@ Result<void> PeerService::admit_writer(const PoolPointer& entry,
   if (last.epoch.value != 0) {
     PERDURE_TRY_VOID(require_step(entry->name, last.epoch, request.epoch));
   }
-  PERDURE_TRY_VOID(end_all(writers, true));
-  PERDURE_TRY_VOID(require_open(*entry));  // ending may have found the medium broken
   WriterRecord record;
   record.epoch = request.epoch;
   record.writer = request.writer;
   record.name = request.writer_name;
-  if (record == last) return {};
+  const bool is_new = record != last;  // else it takes the place of a session of its own
+  PERDURE_TRY_VOID(end_all(writers, is_new));
+  PERDURE_TRY_VOID(require_open(*entry));  // ending may have found the medium broken
+  if (!is_new) return {};
   return record_writer(*entry, record);
 }
 
@@ -257,7 +258,6 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
       entry, Deadline(*options_.clock, options_.connect_within), terms, *keys.device,
       std::move(keys.kept_device), pool.region(), std::move(keys.memory), *options_.clock);
   session->order = ++granted_;
-  if (request.write) pool.unsettle(!terms.flushes_writes);
   sessions_.emplace(terms.id, session);
   ++entry->ended.sessions;
   return grant;

@@ -214,6 +214,20 @@ TEST_F(Daemon, SharedMemoryIsOfferedToThisHost) {
   EXPECT_EQ(read_back(), 7);
 }
 
+TEST_F(Daemon, APoolIsShownWithTheFirstTransportAlsoAfterARestart) {
+  const std::string file = pools_.path() + "/x.toml";
+  std::ofstream(file) << "[data]\ntransports = [\"shm\"]\n";
+  for (int round = 0; round < 2; ++round) {
+    daemon_->send(SIGTERM);
+    EXPECT_EQ(daemon_->wait().status, 0);
+    daemon_.reset(DaemonProcess::serving(pools_.path(), {"--config", file}));
+    if (round == 0) (void)daemon_->ask("POST", "/v1/pools", R"({"name":"a","bytes":65536})");
+    const auto pool = control::decode_pool(daemon_->ask("GET", "/v1/pools/a").body);
+    ASSERT_TRUE(pool.ok());
+    EXPECT_EQ(pool->profile.transport, Transport::Shm) << round;
+  }
+}
+
 /// A device on whose network the first messages of connecting are lost.
 class ForgetfulDevice final : public fabric::Device {
  public:
@@ -410,6 +424,36 @@ TEST_F(Daemon, ADeclaredDomainIsUsedAndAnswered) {
   ASSERT_TRUE(pool.ok()) << answer.body;
   EXPECT_EQ(pool->profile.domain, PersistenceDomain::Wsp);
   EXPECT_EQ(pool->profile.ddio, Ddio::On);
+}
+
+TEST_F(Daemon, AnOptionTakesThePlaceOfWhatTheFileDeclares) {
+  daemon_->send(SIGTERM);
+  EXPECT_EQ(daemon_->wait().status, 0);
+  TestDirectory memory("/dev/shm");
+  const std::string file = pools_.path() + "/x.toml";
+  std::ofstream(file) << "[profile]\ndomain = \"wsp\"\n[profile.pool.a]\ndomain = \"mhp\"\n";
+  const auto domain_by = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--config", file});
+    daemon_.reset(DaemonProcess::serving(memory.path(), std::move(more)));
+    (void)daemon_->ask("POST", "/v1/pools", R"({"name":"a","bytes":65536})");
+    const auto pool = control::decode_pool(daemon_->ask("GET", "/v1/pools/a").body);
+    EXPECT_TRUE(pool.ok());
+    daemon_->send(SIGTERM);
+    EXPECT_EQ(daemon_->wait().status, 0);
+    return pool.ok() ? pool->profile.domain : PersistenceDomain::None;
+  };
+  EXPECT_EQ(domain_by({}), PersistenceDomain::Mhp);
+  EXPECT_EQ(domain_by({"--declare-domain", "wsp"}), PersistenceDomain::Wsp);
+  EXPECT_EQ(domain_by({"--declare-domain", "auto"}), PersistenceDomain::None);
+}
+
+TEST_F(Daemon, WhoeverReadItsLogMayGo) {
+  std::ifstream status("/proc/" + std::to_string(daemon_->pid()) + "/status");
+  std::uint64_t ignored = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("SigIgn:", 0) == 0) ignored = std::stoull(line.substr(7), nullptr, 16);
+  }
+  EXPECT_NE(ignored & (std::uint64_t{1} << (SIGPIPE - 1)), 0u);
 }
 
 TEST(CommandLine, MistakesEndWithAReasonAndAdvice) {

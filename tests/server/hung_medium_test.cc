@@ -207,7 +207,15 @@ TEST_F(HungMedium, AWriterWhoWaitsForALongFlushHoldsUpNobodyWhoFences) {
   const auto writer = [](int epoch) {
     return R"({"write":true,"take_over":true,"writer":"ab","epoch":)" + std::to_string(epoch) + "}";
   };
-  ASSERT_EQ(status("POST", "/v1/pools/hung-0/sessions", writer(2)), 201);
+  auto peer = client::HttpPeer::open(
+      server_->address(), std::shared_ptr<fabric::Device>(std::move(*fabric::shm::open_device())));
+  ASSERT_TRUE(peer.ok()) << peer.error().message;
+  // Only one that has connected leaves anything to be flushed.
+  const auto connect = [&](std::uint32_t epoch) {
+    return (*peer)->open_session({"hung-0", true, Epoch{epoch}, 10, "writer", true}, soon());
+  };
+  auto first = connect(2);
+  ASSERT_TRUE(first.ok()) << first.error().message;
   // Receive: a writer's request; what the one before may have left takes for ever to flush.
   hanging_[0]->hang_long(Hang::kPage);
   std::atomic<int> answer{0};
@@ -233,7 +241,8 @@ TEST_F(HungMedium, AWriterWhoWaitsForALongFlushHoldsUpNobodyWhoFences) {
   EXPECT_EQ(answer, 409);
   // Expect: what it flushed needs no flush again; what the next writer leaves does.
   const int before = hanging_[0]->long_flushes();
-  EXPECT_EQ(status("POST", "/v1/pools/hung-0/sessions", writer(6)), 201);
+  auto next = connect(6);
+  EXPECT_TRUE(next.ok());
   EXPECT_EQ(hanging_[0]->long_flushes(), before);
   EXPECT_EQ(status("POST", "/v1/pools/hung-0/fence", epoch_of(7)), 200);
   EXPECT_EQ(status("POST", "/v1/pools/hung-0/sessions", writer(8)), 201);

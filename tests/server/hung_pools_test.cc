@@ -25,6 +25,7 @@ struct Medium {
   std::shared_ptr<Hang> opening = std::make_shared<Hang>();
   std::shared_ptr<Hang> looks = std::make_shared<Hang>();
   std::shared_ptr<Hang> flushes = std::make_shared<Hang>();
+  std::shared_ptr<Hang> names = std::make_shared<Hang>();  // who asks what is stored there
 };
 
 class HangingStore final : public PoolStore {
@@ -41,6 +42,14 @@ class HangingStore final : public PoolStore {
   Result<std::unique_ptr<pmem::Pool>> create(const control::PoolRequest&, const PoolSettings&,
                                              const persist::ReceiveQueue&) override {
     return Error{ErrorCode::Unsupported, "none is made"};
+  }
+  bool has_pool(const std::string& name) override {
+    media.at(name).names->wait();
+    return true;
+  }
+  Stored look(const std::string& name) override {
+    media.at(name).names->wait();
+    return {1 << 20, ""};
   }
   Result<std::unique_ptr<pmem::Pool>> open(const std::string& name, const PoolSettings&) override {
     Medium& medium = media.at(name);
@@ -62,6 +71,7 @@ class HungPools : public testing::Test {
     options.queue = {32, 1024};
     options.busy_within = Nanoseconds{0};
     options.opened_within = Nanoseconds{0};
+    options.pool_bytes_max = std::uint64_t{1} << 40;
     auto device = fabric::emu::LiveDevice::open({ServerProfile{}});
     ASSERT_TRUE(device.ok()) << device.error().message;
     device_ = std::move(*device);
@@ -71,7 +81,8 @@ class HungPools : public testing::Test {
   }
   void answer_again() {
     for (auto& [name, medium] : store_.media) {
-      for (const auto& each : {medium.opening, medium.looks, medium.flushes}) each->hang(false);
+      for (const auto& each : {medium.opening, medium.looks, medium.flushes, medium.names})
+        each->hang(false);
     }
   }
   control::PoolStatus status(const char* pool) { return service_->describe(pool)->state; }
@@ -101,6 +112,20 @@ TEST_F(HungPools, HoldsUpNoOtherPoolAtTheStart) {
   // It answers after all.
   store_.media.at("a").opening->hang(false);
   EXPECT_TRUE(comes_to("a", control::PoolStatus::Open)) << service_->describe("a")->reason;
+}
+
+TEST_F(HungPools, IsNotAskedWhatItHoldsByAnyButItself) {
+  store_.media.at("a").names->hang(true);
+  ASSERT_NO_FATAL_FAILURE(start());
+  EXPECT_TRUE(comes_to("b", control::PoolStatus::Open));
+  EXPECT_TRUE(comes_to("c", control::PoolStatus::Open));
+  store_.media.at("b").names->hang(true);
+  // Within a quota, that counts the bytes of all.
+  auto made = std::async(std::launch::async, [this] {
+    return service_->create({"new", 4096}).code();
+  });
+  ASSERT_EQ(made.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(made.get(), ErrorCode::Unsupported);
 }
 
 TEST_F(HungPools, IsSeenFromOutsideAndHidesNoOtherFailure) {
