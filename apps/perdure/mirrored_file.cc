@@ -7,6 +7,7 @@
 #include "core/errno_error.h"
 #include "core/try.h"
 #include "mirror/mirror_format.h"
+#include "mirror/mirror_memory.h"
 #include "output.h"
 
 #include <fmt/format.h>
@@ -135,7 +136,8 @@ Result<void> MirroredFile::overlay(const struct ::stat& status) {
 }
 
 Result<void> MirroredFile::open_mirror() {
-  auto memory = MirrorMemory::bytes_of(path_, {memory_, bytes_}, PersistenceDomain::None);
+  auto memory =
+      MirrorMemory::State::guarded(path_, {memory_, bytes_}, PersistenceDomain::None, *guard_);
   PERDURE_TRY(mirror, Mirror::open(std::move(memory), options_));
   mirror_.emplace(std::move(mirror));
   return {};

@@ -186,9 +186,10 @@ class MirrorMemory {
   MirrorMemory& operator=(MirrorMemory&&) noexcept;
   ~MirrorMemory();
 
+  class State;
+
  private:
   friend class Mirror;
-  class State;
   explicit MirrorMemory(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -559,16 +559,17 @@ typedef struct perdure_mirror_options {
   uint64_t create_bytes; /* make `file` new, with so many zeros; 0: it exists */
   void* memory;          /* or, without `file`, the program's own; it outlives the mirror */
   size_t memory_bytes;
-  const char* memory_domain; /* "none" (default), "page", "dmp", "mhp" or "wsp": of `memory` */
-  const char* start;         /* "new", "local" (default) or "replicas": whose bytes count */
-  bool usual_costs;          /* do not time connections */
-  bool take_over;            /* fence a writer that is still there, instead of PERDURE_BUSY */
-  bool without_missing;      /* those that are away have nothing newer: the operator knows that */
-  bool never_spin;           /* waiting sleeps at once */
-  bool never_reconnect;      /* a lost replica stays away */
-  bool only_copies;          /* no update is begun, and the memory that counted before still does */
-  uint8_t reserved[2];       /* 0 */
-  const char* writer_name;   /* shown to others; default: host and process */
+  const char*
+      memory_domain;    /* of `memory`: "none" (default), "page" (with memory_file), "dmp", ... */
+  const char* start;    /* "new", "local" (default) or "replicas": whose bytes count */
+  bool usual_costs;     /* do not time connections */
+  bool take_over;       /* fence a writer that is still there, instead of PERDURE_BUSY */
+  bool without_missing; /* those that are away have nothing newer: the operator knows that */
+  bool never_spin;      /* waiting sleeps at once */
+  bool never_reconnect; /* a lost replica stays away */
+  bool only_copies;     /* no update is begun, and the memory that counted before still does */
+  uint8_t reserved[2];  /* 0 */
+  const char* writer_name; /* shown to others; default: host and process */
   uint64_t staging_bytes;
   uint32_t peer_timeout_ms; /* a peer silent for this long is lost */
   uint32_t reconnect_ms;    /* when a lost replica is first tried again */

@@ -57,7 +57,8 @@ Result<MirrorMemory> mirror_memory_of(const perdure_mirror_options& given) {
                                    : MirrorMemory::create_file(given.file, given.create_bytes);
   }
   if (given.create_bytes != 0) return wrong("create_bytes is of a file, not of memory");
-  auto domain = perdure::PersistenceDomain::None;
+  auto domain = given.memory_file == nullptr ? perdure::PersistenceDomain::None
+                                             : perdure::PersistenceDomain::Page;
   if (given.memory_domain != nullptr) {
     const auto parsed = perdure::parse_persistence_domain(given.memory_domain);
     if (!parsed.ok()) return parsed.error();

@@ -109,6 +109,13 @@ class CRpc : public testing::Test {
     ASSERT_EQ(perdure_rpc_client_open(&options, &client_), PERDURE_OK) << perdure_last_error();
   }
 
+  void expect_seen(const perdure_rpc_handle& handle) {
+    const std::lock_guard<std::mutex> lock(seen_.mutex);
+    EXPECT_EQ(seen_.client, "teller");
+    EXPECT_EQ(seen_.order_key, 77u);
+    EXPECT_EQ(seen_.sequence, handle.sequence);
+  }
+
   const perdure::test::TestDirectory directory_;
   const std::string pool_ = directory_.file("calls.pool");
   Seen seen_;
@@ -143,12 +150,7 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
     EXPECT_EQ(bytes, sizeof total);
     EXPECT_EQ(total, 5 * call);
   }
-  {
-    const std::lock_guard<std::mutex> lock(seen_.mutex);
-    EXPECT_EQ(seen_.client, "teller");
-    EXPECT_EQ(seen_.order_key, 77u);
-    EXPECT_EQ(seen_.sequence, handle.sequence);
-  }
+  expect_seen(handle);
   // A handler's code is the caller's; nothing that it wrote is kept.
   ASSERT_EQ(perdure_rpc_client_call(client_, kBroken, nullptr, 0, 0, &handle), PERDURE_OK);
   outcome.dropped = outcome.cancelled = true;

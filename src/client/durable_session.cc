@@ -68,6 +68,7 @@ void DurableSession::go_on_as(DurableSession&& successor) {
 
 void DurableSession::close() {
   waiting_.clear();
+  tie_.reset();
   connection_.reset();  // closes it; the peer revokes the keys
   requester_.reset();   // now nothing is posted any more that names its memory
 }
@@ -111,6 +112,7 @@ Result<void> DurableSession::open(const control::SessionRequest& request) {
   }
   if (!opened.ok()) return opened.error();
   connection_ = std::move(*opened);
+  if (options_.tie) tie_ = options_.tie(connection_->endpoint->cut_switch());
   if (connection_->message_bytes_max <= 2 * kMessageOverheadBytes) {
     return Error{ErrorCode::ProtocolError,
                  fmt::format("{} offers messages of {} bytes", peer_->name(),

@@ -18,6 +18,7 @@
 #include "client/drift.h"
 #include "client/peer.h"
 #include "core/backoff.h"
+#include "core/cut_switch.h"
 #include "core/method.h"
 #include "persist/atomics.h"
 #include "persist/ordered.h"
@@ -28,6 +29,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -62,6 +64,10 @@ struct DurableSessionOptions {
   Nanoseconds open_within{0};                     // each step of open and prepare; 0: timeout
   Nanoseconds reconnect{0};                       // see Backoff
   const Clock* clock = nullptr;
+  /// What ends a connection before anything else than the bytes that it is to carry is read from
+  /// where they were (pmem::Region::cut_on_failure). Called with each connection; what it returns
+  /// goes before that does. Empty: nothing of the kind.
+  std::function<std::shared_ptr<void>(const CutSwitch&)> tie = {};
 };
 
 /// One epoch of an update: ranges of the pool that have no order among themselves, and do not
@@ -420,6 +426,7 @@ class DurableSession {
   std::unique_ptr<fabric::Memory> bounce_memory_;
   std::unique_ptr<persist::Requester> requester_;
   std::optional<Session> connection_;  // goes before the memory that its requests name
+  std::shared_ptr<void> tie_;          // goes before the connection
   std::vector<Method> methods_;
   std::array<bool, kMethods> keeps_words_{};        // for records, of the word behind one
   std::array<bool, kMethods> keeps_first_words_{};  // for records, of one that is a word itself

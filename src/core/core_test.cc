@@ -14,9 +14,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace perdure {
@@ -41,6 +45,34 @@ TEST(Backoff, DoublesUpToSixteenTimesAndStartsAnewAfterSuccess) {
   Backoff never(Nanoseconds{0}, 1);
   never.failed(now);
   EXPECT_FALSE(never.due(now + std::chrono::hours(1000)));
+}
+
+// Somebody stores whole words to where is copied from, at every offset that a range may have.
+TEST(WholeWords, NoneIsReadInPart) {
+  alignas(64) std::array<std::uint64_t, 16> words{};
+  std::atomic<bool> over{false};
+  std::thread storing([&] {
+    constexpr std::uint64_t kEveryByte = 0x0101010101010101;
+    for (std::uint64_t round = 0; !over; ++round) {
+      for (std::uint64_t& word : words)
+        std::atomic_ref(word).store((round & 0xff) * kEveryByte, std::memory_order_relaxed);
+    }
+  });
+  const auto* const from = reinterpret_cast<const std::byte*>(words.data());
+  std::uint64_t torn = 0;
+  for (std::size_t round = 0; round < 50'000; ++round) {
+    const std::size_t at = round % 8;
+    const std::size_t length = 90 + round % 30;
+    std::array<std::byte, 128> copy{};
+    load_whole_words(copy.data() + at, {from + at, length});
+    for (std::size_t word = 8; word + 8 <= at + length; word += 8) {
+      const auto bytes = std::span(copy).subspan(word, 8);
+      torn += std::ranges::count(bytes, bytes[0]) == 8 ? 0 : 1;
+    }
+  }
+  over = true;
+  storing.join();
+  EXPECT_EQ(torn, 0u);
 }
 
 TEST(WholeWords, TheCopyIsThatAndNothingElse) {

@@ -9,8 +9,27 @@
 #include <span>
 
 #include "core/bytes.h"
+#include "core/unordered_reads.h"
 
 namespace perdure {
+
+/// Copies to `to`, which may be anywhere, loading each aligned word of 8 bytes of `from` once: for
+/// memory whose words others store whole meanwhile. What of them is read in which order is open.
+inline void load_whole_words(std::byte* to, std::span<const std::byte> from) {
+  const UnorderedReads of_what_others_store;
+  const auto bytes_until = [&](std::size_t at, std::size_t until) {
+    for (; at < until; ++at) to[at] = static_cast<const volatile std::byte&>(from[at]);
+  };
+  using Word = std::uint64_t;
+  const std::size_t length = from.size();
+  const auto place = reinterpret_cast<std::uintptr_t>(from.data());
+  std::size_t at = std::min(length, -place % sizeof(Word));
+  bytes_until(0, at);
+  for (; at + sizeof(Word) <= length; at += sizeof(Word)) {
+    store(to + at, *reinterpret_cast<const volatile Word*>(from.data() + at));
+  }
+  bytes_until(at, length);
+}
 
 /// Copies to `to`, each aligned word of 8 bytes there by one store, alone or with its neighbour.
 /// That the pair's words are whole is promised by x86's manuals where there is AVX (Intel SDM 3A,

@@ -3,19 +3,23 @@
 #include "interpose/mappings.h"
 
 #include "interpose/choice.h"
+#include "interpose/raw.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 namespace perdure::interpose {
 namespace {
 
 constexpr std::size_t kMappingsMax = 4096;
+constexpr std::size_t kPage = 4096;
 
 /// By address, without overlaps.
 class Table {
@@ -76,6 +80,12 @@ FileRange covered(const FileRange& range, const char* at, std::size_t length) {
   return part(range, begin, end);
 }
 
+/// What the program persists would not be seen any more, and it would take it for safe.
+[[noreturn]] void give_up_watching(const char* why) {
+  say(why);
+  ::_exit(EXIT_FAILURE);
+}
+
 void drop(Backend& to, const char* at, std::size_t length) {
   std::size_t index = table.first_behind(at);
   while (index < table.size() && table[index].at < at + length) {
@@ -83,6 +93,12 @@ void drop(Backend& to, const char* at, std::size_t length) {
     const FileRange gone = covered(whole, at, length);
     const auto begin = static_cast<std::uint64_t>(gone.at - whole.at);
     table.remove(index);
+    // The addresses are somebody else's already, or will be: there is no way back.
+    if (table.full()) {
+      give_up_watching(
+          "this program has unmapped parts of files in more places than can be watched: it ends "
+          "here");
+    }
     if (begin > 0) table.insert(part(whole, 0, begin));
     if (begin + gone.length < whole.length) {
       table.insert(part(whole, begin + gone.length, whole.length));
@@ -93,10 +109,7 @@ void drop(Backend& to, const char* at, std::size_t length) {
 }
 
 /// What a mapping of so many bytes takes.
-std::size_t whole_pages(std::size_t length) {
-  constexpr std::size_t kPage = 4096;
-  return (length + kPage - 1) / kPage * kPage;
-}
+std::size_t whole_pages(std::size_t length) { return (length + kPage - 1) / kPage * kPage; }
 
 /// Only a descriptor that may write makes bytes of a file that anyone would want durable.
 bool may_persist(int descriptor, const struct ::stat& status) {
@@ -145,12 +158,24 @@ bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offse
   return good;
 }
 
-void unmapped(const char* at, std::size_t length) {
+int unmap(char* at, std::size_t length) {
   Backend* const to = backend();
-  if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return;
+  const bool wrong = length == 0 || reinterpret_cast<std::uintptr_t>(at) % kPage != 0;
+  if (to == nullptr || wrong || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) {
+    return raw_munmap(at, length);
+  }
   pthread_rwlock_wrlock(&table_lock);
-  drop(*to, at, whole_pages(length));
+  const std::size_t first = table.first_behind(at);
+  const bool known = first < table.size() && table[first].at < at + length;
+  drop(*to, at, whole_pages(length));  // first: then the addresses may already be another thread's
   pthread_rwlock_unlock(&table_lock);
+  const int outcome = raw_munmap(at, length);
+  if (outcome != 0 && known) {
+    give_up_watching(
+        "the kernel does not unmap what this program wants unmapped, and it is not watched any "
+        "more: it ends here");
+  }
+  return outcome;
 }
 
 bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t length) {

@@ -11,8 +11,8 @@ namespace perdure::interpose {
 
 /// The program has mapped `length` bytes at `at`. False: it must not keep them; errno says why.
 bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offset);
-/// These addresses are free again, or something else.
-void unmapped(const char* at, std::size_t length);
+/// munmap(). Does not return where the kernel refuses to unmap what is watched.
+int unmap(char* at, std::size_t length);
 /// mremap() has moved or resized a mapping.
 bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t length);
 /// Tells the back-end of every part of the range that belongs to a file.

@@ -55,11 +55,7 @@ void* mmap64(void* at, std::size_t length, int protection, int flags, int descri
   return map(at, length, protection, flags, descriptor, offset);
 }
 
-int munmap(void* at, std::size_t length) noexcept {
-  // First: afterwards the addresses may already be another thread's.
-  unmapped(static_cast<const char*>(at), length);
-  return raw_munmap(at, length);
-}
+int munmap(void* at, std::size_t length) noexcept { return unmap(static_cast<char*>(at), length); }
 
 void* mremap(void* at, std::size_t old_length, std::size_t length, int flags, ...) noexcept {
   va_list rest;

@@ -26,10 +26,6 @@ client::DurableSessionOptions session_options(const MirrorOptions& options, cons
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<client::Peer> peer, const MirrorOptions& options,
-                       const Clock& clock)
-    : session_(std::move(peer), session_options(options, clock)) {}
-
 Connection::~Connection() { session_.close(); }
 
 Result<std::unique_ptr<Connection>> Connection::connect(std::shared_ptr<client::Peer> peer,
@@ -37,7 +33,12 @@ Result<std::unique_ptr<Connection>> Connection::connect(std::shared_ptr<client::
                                                         const MirrorOptions& options,
                                                         const Buffers& buffers, const Clock& clock,
                                                         const StoppableClock& steps) {
-  std::unique_ptr<Connection> connection(new Connection(std::move(peer), options, clock));
+  client::DurableSessionOptions session = session_options(options, clock);
+  // What is sent from where it is may be read by whoever carries it, whenever that is.
+  session.tie = [&local = buffers.of](const CutSwitch& connection) -> std::shared_ptr<void> {
+    return local.cut_on_failure(connection);
+  };
+  std::unique_ptr<Connection> connection(new Connection(std::move(peer), session));
   const auto until = [&] { return steps.after(options.peer_timeout); };
   PERDURE_TRY_VOID(connection->open(request, buffers, until));
   connection->session_.set_deadline(std::nullopt);

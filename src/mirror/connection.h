@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/stoppable_clock.h"
 #include "mirror/mirror_format.h"
+#include "pmem/region.h"
 
 #include <array>
 #include <functional>
@@ -27,8 +28,10 @@ inline constexpr std::uint64_t kCopyPages = 16;
 inline constexpr std::size_t kLandingBytes = 64 * 1024;  // of one READ
 static_assert(kLandingBytes >= kDataAt);
 
-/// What of the requester is registered for every connection, and outlives them.
+/// What of the requester is registered for every connection, and outlives them; `of` is the local
+/// memory's region.
 struct Buffers {
+  pmem::Region& of;
   std::span<std::byte> staging;
   std::span<std::byte> copies;  // client::kUpdatesMax pieces of kCopyPages pages
   std::span<std::byte> landing;
@@ -92,7 +95,8 @@ class Connection {
   }
 
  private:
-  Connection(std::shared_ptr<client::Peer> peer, const MirrorOptions& options, const Clock& clock);
+  Connection(std::shared_ptr<client::Peer> peer, const client::DurableSessionOptions& options)
+      : session_(std::move(peer), options) {}
   Result<void> open(const control::SessionRequest& request, const Buffers& buffers,
                     const std::function<Deadline()>& until);
 

@@ -161,10 +161,11 @@ class Mirror::State {
     stopping_ = true;  // who leads, or waits for room, lets go of the mutex
     steps_.stop();
     lock_by(deadline);
-    closed_ = true;
+    const bool others = closed_.exchange(true);
     look_.notify_all();
     changed_.notify_all();
     mutex_.unlock();
+    if (others) return closed_meanwhile();
     if (thread_.joinable()) thread_.join();
     lock_by(deadline);
     auto closed = core_->close(deadline.left());

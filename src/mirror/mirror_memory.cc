@@ -50,17 +50,28 @@ class PlaceOfFile {
   int failed_;
 };
 
-/// Memory that the caller has mapped; of `file`, unless that is empty.
+/// Memory that the caller has mapped; of `file`, unless that is empty. Without a guard a page of it
+/// that is lost ends the process, as it does wherever the program itself looks there.
 class LentMemory final : public pmem::Region {
  public:
-  LentMemory(std::span<std::byte> memory, PersistenceDomain domain, const std::string& file = {})
-      : memory_(memory), domain_(domain), flush_(pmem::CacheFlush::best()) {
+  LentMemory(std::span<std::byte> memory, PersistenceDomain domain, const std::string& file = {},
+             const pmem::MappingGuard* guard = nullptr)
+      : memory_(memory), domain_(domain), flush_(pmem::CacheFlush::best()), guard_(guard) {
     if (domain == PersistenceDomain::Page && !file.empty()) place_.emplace(file);
   }
 
   std::span<std::byte> bytes() override { return memory_; }
   PersistenceDomain domain() const override { return domain_; }
   std::string evidence() const override { return "declared by the program"; }
+  bool is_lost() const override { return guard_ != nullptr && guard_->failed(); }
+  Result<void> check() override {
+    if (!is_lost()) return {};
+    return Error{ErrorCode::SystemError,
+                 "the file of the mirrored memory: a page of it could not be read any more"};
+  }
+  std::unique_ptr<pmem::FailureTie> cut_on_failure(const CutSwitch& connection) override {
+    return guard_ == nullptr ? nullptr : guard_->tie(connection);
+  }
 
   using Region::flush;
   Result<void> flush(std::span<const pmem::Range> ranges) override {
@@ -99,6 +110,7 @@ class LentMemory final : public pmem::Region {
   PersistenceDomain domain_;
   Result<pmem::CacheFlush> flush_;
   std::optional<PlaceOfFile> place_;
+  const pmem::MappingGuard* guard_;
 };
 
 }  // namespace
@@ -136,6 +148,15 @@ MirrorMemory MirrorMemory::bytes_of(const std::string& file, std::span<std::byte
                                     PersistenceDomain domain) {
   auto state = std::make_unique<State>();
   state->region = std::make_unique<mirror::LentMemory>(memory, domain, file);
+  state->state = mirror::LocalStateFile(file);
+  return MirrorMemory(std::move(state));
+}
+
+MirrorMemory MirrorMemory::State::guarded(const std::string& file, std::span<std::byte> memory,
+                                          PersistenceDomain domain,
+                                          const pmem::MappingGuard& guard) {
+  auto state = std::make_unique<State>();
+  state->region = std::make_unique<mirror::LentMemory>(memory, domain, file, &guard);
   state->state = mirror::LocalStateFile(file);
   return MirrorMemory(std::move(state));
 }

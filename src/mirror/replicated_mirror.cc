@@ -23,7 +23,7 @@ ReplicatedMirror::ReplicatedMirror(pmem::Region& local, const MirrorOptions& opt
       staging_(options.staging_bytes),
       copies_(client::kUpdatesMax * kCopyPages * kPageBytes),
       landing_(kLandingBytes),
-      buffers_{staging_.memory(), copies_, landing_, local_.bytes()},
+      buffers_{local_, staging_.memory(), copies_, landing_, local_.bytes()},
       writer_(random_secret()) {}
 
 ReplicatedMirror::~ReplicatedMirror() = default;
@@ -104,7 +104,7 @@ Result<void> ReplicatedMirror::resolve(Replica& replica, const Flight& flight) {
       return {};
     }
     case Flight::Kind::Copy: replica.copied_bytes += flight.range.length; return {};
-    case Flight::Kind::Digests: note_digests(replica, flight); return {};
+    case Flight::Kind::Digests: return note_digests(replica, flight);
   }
   return {};
 }

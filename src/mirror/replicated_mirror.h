@@ -217,6 +217,7 @@ class ReplicatedMirror {
   static void note_ranges(std::span<const MirrorEpoch> epochs, Flight& flight);
   Result<void> flush_local(std::span<const MirrorEpoch> epochs, std::uint64_t update);
   Error refused_here(Error why, std::uint64_t update);
+  Result<void> check_local();
 
   std::size_t in_sync() const;
   Generation generation() const { return {epoch_.value, generation_count_}; }
@@ -225,7 +226,7 @@ class ReplicatedMirror {
   void lose(Replica& replica, Error why);
   bool advance(Replica& replica);
   bool compare(Replica& replica);
-  void note_digests(Replica& replica, const Flight& flight);
+  Result<void> note_digests(Replica& replica, const Flight& flight);
   bool begin_copying(Replica& replica);
   bool copy(Replica& replica);
   void finish(Replica& replica);

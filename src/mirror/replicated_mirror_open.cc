@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "mirror/replicated_mirror.h"
+#include "pmem/page_sync.h"
 
 namespace perdure::mirror {
 namespace {
@@ -387,7 +388,10 @@ Result<void> ReplicatedMirror::restore() {
     std::memcpy(local_.bytes().data() + at, landing_.data(), length);
     at += length;
   }
-  return local_.flush(0, bytes_);
+  PERDURE_TRY_VOID(local_.flush(0, bytes_));
+  // Of memory with a file, which its caller makes durable: these bytes the caller did not write.
+  if (local_.domain() != PersistenceDomain::None || local_state_.path().empty()) return {};
+  return pmem::sync_pages(local_.bytes(), {0, bytes_}, "the mirrored memory");
 }
 
 /// Until as many replicas are in sync as are needed: all that are there are compared before the
@@ -401,6 +405,7 @@ Result<void> ReplicatedMirror::come_in_sync() {
                          [&](const Replica& each) { return each.state == state; });
     };
     if (!may_copy_ && !is(MirrorReplicaState::Comparing)) {
+      PERDURE_TRY_VOID(check_local());
       PERDURE_TRY_VOID(check_local_counts());
       PERDURE_TRY_VOID(note_local(true));
       may_copy_ = true;

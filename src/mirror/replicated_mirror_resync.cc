@@ -173,8 +173,9 @@ bool ReplicatedMirror::compare(Replica& replica) {
   return true;
 }
 
-/// Of pages that the replica has durably: those that differ from the local ones are dirty.
-void ReplicatedMirror::note_digests(Replica& replica, const Flight& flight) {
+/// Of pages that the replica has durably: those that differ from the local ones are dirty. Errors:
+/// SystemError: a local one was lost.
+Result<void> ReplicatedMirror::note_digests(Replica& replica, const Flight& flight) {
   const auto answered = replica.connection->session().reply_bytes(flight.number);
   const auto local = local_.bytes().subspan(flight.range.at, flight.range.length);
   std::array<std::byte, persist::kDigestPagesMax * persist::kDigestBytes> own{};
@@ -183,6 +184,7 @@ void ReplicatedMirror::note_digests(Replica& replica, const Flight& flight) {
     const UnorderedReads of_what_is_not_flushed;  // as in copy()
     bytes = persist::put_digests(local, replica.key, own);
   }
+  PERDURE_TRY_VOID(check_local());
   const auto theirs = replica.connection->reply_of(flight.number);
   const bool whole = answered.ok() && *answered == bytes;
   const std::uint64_t first = flight.range.at / kPageBytes;
@@ -192,6 +194,7 @@ void ReplicatedMirror::note_digests(Replica& replica, const Flight& flight) {
     }
     replica.dirty.mark_page(first + at / persist::kDigestBytes);
   }
+  return {};
 }
 
 /// One at a time: while it is copied to, a replica is of no use to anybody, and until this writer
@@ -227,6 +230,11 @@ bool ReplicatedMirror::copy(Replica& replica) {
       // storing into these pages: what it then flushes follows, in a message of its own.
       const UnorderedReads of_what_is_not_flushed;
       std::memcpy(staged, local_.bytes().data() + range.at, range.length);
+    }
+    if (const auto whole = check_local(); !whole.ok()) {
+      replica.dirty.mark(range.at, range.length);
+      lose(replica, whole.error());
+      return true;
     }
     const persist::UpdateItem item{kDataAt + range.at,
                                    {staged, range.length, replica.connection->copies()}};

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/try.h"
+#include "core/whole_words.h"
 #include "mirror/replicated_mirror.h"
 #include "persist/atomics.h"
 #include "persist/deep_flush.h"
@@ -116,6 +117,16 @@ Result<void> ReplicatedMirror::begin_gathered() {
   return posted.ok() ? Result<void>() : posted.error();
 }
 
+/// Before what was read of the local memory is sent: zeros that stand for a page that was lost are
+/// no update. Errors: SystemError, from then on.
+Result<void> ReplicatedMirror::check_local() {
+  if (!local_.is_lost()) return {};
+  const auto why = local_.check();
+  return refused_here(
+      why.ok() ? Error{ErrorCode::SystemError, "a page of the local memory was lost"} : why.error(),
+      begun_ + 1);
+}
+
 /// Waits until every replica that takes updates takes so many more, and there is room for the bytes
 /// that are sent from copies. A session that is silent goes down, and then no longer counts.
 /// Nothing may be called between this and post() that makes progress: a replica could come to take
@@ -146,6 +157,7 @@ Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs,
 }
 
 Result<MirrorTicket> ReplicatedMirror::post_staged(std::span<const MirrorEpoch> epochs) {
+  PERDURE_TRY_VOID(check_local());
   ++begun_;
   for (Replica& replica : replicas_) send(replica, epochs);
   PERDURE_TRY_VOID(flush_local(epochs, begun_));
@@ -213,7 +225,7 @@ void ReplicatedMirror::stage(MirrorEpoch epoch, Room& room) {
   for (const MirrorRange& range : epoch) {
     std::byte* const from = local_.bytes().data() + range.at;
     if (range.length < kDirectBytes) {
-      std::memcpy(room.to, from, range.length);
+      load_whole_words(room.to, {from, range.length});
       items_.push_back({kDataAt + range.at, {room.to, range.length, nullptr}});
       room.to += range.length;
       continue;
@@ -266,9 +278,17 @@ void ReplicatedMirror::send(Replica& replica, std::span<const MirrorEpoch> epoch
     first += count;
   }
   flight.direct = direct;
-  note_sent(replica, std::move(flight),
-            direct && connection.local() == nullptr ? send_copied(connection)
-                                                    : connection.session().update(ranges_));
+  if (!direct || connection.local() != nullptr) {
+    return note_sent(replica, std::move(flight), connection.session().update(ranges_));
+  }
+  // In many updates, and the session keeps an answer until so many were begun.
+  if (take_all_answers(replica)) {
+    note_sent(replica, std::move(flight), send_copied(connection));
+  } else {
+    for (const MirrorEpoch epoch : epochs) {
+      for (const MirrorRange& range : epoch) replica.dirty.mark(range.at, range.length);
+    }
+  }
 }
 
 /// Where the local memory can not be registered: in the session's own buffer, piece by piece.

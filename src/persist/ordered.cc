@@ -98,7 +98,7 @@ std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem
   std::byte* to = payload.data() + kOrderedHeadBytes + ranges * kOrderedRangeBytes;
   for (const auto& epoch : epochs) {
     for (const UpdateItem& item : epoch) {
-      std::memcpy(to, item.data.data, item.data.length);
+      load_whole_words(to, {item.data.data, item.data.length});
       to += item.data.length;
     }
   }

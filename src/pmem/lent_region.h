@@ -15,6 +15,7 @@ class LentRegion : public Region {
   Result<void> deep_flush(const Range& range) override { return region_.deep_flush(range); }
   void dirty_pages(const Range& range) override { region_.dirty_pages(range); }
   Result<void> check() override { return region_.check(); }
+  bool is_lost() const override { return region_.is_lost(); }
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override {
     return region_.cut_on_failure(connection);
   }

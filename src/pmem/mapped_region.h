@@ -78,6 +78,7 @@ class MappedRegion final : public Region {
   void dirty_pages(const Range& range) override;
   /// Also whether the medium still promises what it did when it was mapped (MediumWatch).
   Result<void> check() override;
+  bool is_lost() const override { return guard_->failed(); }
   /// Who connects to a page-cache file may read all of it: from the first one on it is read ahead.
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override;
   void give_up() override;

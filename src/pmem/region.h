@@ -76,6 +76,11 @@ class Region {
   /// trusted.
   virtual Result<void> check() { return {}; }
 
+  /// Whether bytes of it are not its own any more: a page was lost, and what is read there may be
+  /// zeros. Of what was read before, it says so in time: read first, then ask. check() is an error
+  /// then, too. Cost: a load.
+  virtual bool is_lost() const { return false; }
+
   /// While the result lives: turns `connection` before any access, by whatever thread, finds
   /// something else than the region's own bytes; at once, if that has happened. Nothing: this
   /// region does not notice it, or the switch is empty.

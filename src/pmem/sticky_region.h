@@ -38,6 +38,7 @@ class StickyRegion final : public Region {
   }
   void dirty_pages(const Range& range) override { region_->dirty_pages(range); }
   /// Never waits for a flush that the medium does not answer.
+  bool is_lost() const override { return region_->is_lost(); }
   Result<void> check() override {
     if (failed_.load(std::memory_order_acquire)) return failure();
     return keep(region_->check());

@@ -45,6 +45,7 @@ class WindowRegion final : public Region {
     region_.dirty_pages({window_.at + range.at, range.length});
   }
   Result<void> check() override { return region_.check(); }
+  bool is_lost() const override { return region_.is_lost(); }
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override {
     return region_.cut_on_failure(connection);
   }

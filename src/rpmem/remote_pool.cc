@@ -15,6 +15,7 @@
 #include "core/forks.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "core/whole_words.h"
 #include "persist/deep_flush.h"
 
 namespace perdure::rpmem {
@@ -124,12 +125,19 @@ Result<RemotePool::Begun> RemotePool::begin(std::span<const Range> ranges) {
       continue;
     }
     client::DurableSession& session = *link_->session;
-    items_.clear();
-    for (const Range& range : ranges) {
-      items_.push_back({range.at, {memory_.data() + range.at, range.length, link_->memory.get()}});
+    if (session.in_flight() == client::kUpdatesMax) {
+      PERDURE_TRY_VOID(await({links_, session.begun() - client::kUpdatesMax + 1}));
+      continue;
     }
     const bool whole = std::any_of(ranges.begin(), ranges.end(),
                                    [](const Range& range) { return range.words == Words::Whole; });
+    items_.clear();
+    for (const Range& range : ranges) {
+      const bool stays = whole && ranges.size() == 1;  // several are copied into one message
+      items_.push_back({range.at, stays ? stage(range)
+                                        : fabric::Segment{memory_.data() + range.at, range.length,
+                                                          link_->memory.get()}});
+    }
     // What has resolved may still be placed late: hence the method for places.
     const bool common = ranges.size() == 1 && session.idle() &&
                         ranges[0].length <= session.range_bytes_max() &&
@@ -141,12 +149,16 @@ Result<RemotePool::Begun> RemotePool::begin(std::span<const Range> ranges) {
     const client::Ranges epoch(items_);
     const auto number = session.update({&epoch, 1}, whole);
     if (number.ok()) return Begun{links_, *number};
-    if (number.code() == ErrorCode::QueueFull) {
-      PERDURE_TRY_VOID(await({links_, session.begun() - client::kUpdatesMax + 1}));
-      continue;
-    }
     if (session.up()) return number.error();  // the request is wrong, not the connection
   }
+}
+
+/// Copies what the next update is to carry. Requires room for one more in flight.
+fabric::Segment RemotePool::stage(const Range& range) {
+  const std::uint64_t slot = (link_->session->begun() + 1) % client::kUpdatesMax;
+  std::byte* const to = staging_.data() + slot * whole_bytes_max_;
+  load_whole_words(to, {memory_.data() + range.at, range.length});
+  return {to, range.length, link_->staging.get()};
 }
 
 bool RemotePool::is_settled(const Begun& begun) const {

@@ -110,6 +110,7 @@ class RemotePool {
     std::unique_ptr<client::DurableSession> session;
     std::unique_ptr<fabric::Memory> memory;
     std::unique_ptr<fabric::Memory> landing;
+    std::unique_ptr<fabric::Memory> staging;
   };
   /// An update by its connection and its number on it.
   struct Begun {
@@ -141,6 +142,7 @@ class RemotePool {
   /// The mutex, in turn: whoever polls with it gives way to those who wait for it.
   void take_turn() PERDURE_ACQUIRE(mutex_);
   Result<Begun> begin(std::span<const Range> ranges) PERDURE_REQUIRES(mutex_);
+  fabric::Segment stage(const Range& range) PERDURE_REQUIRES(mutex_);
   /// False: it was lost sight of, and is to be begun again; the connection is there.
   Result<bool> await(const Begun& begun) PERDURE_REQUIRES(mutex_);
   void lead(const Begun& begun) PERDURE_REQUIRES(mutex_);
@@ -186,6 +188,9 @@ class RemotePool {
   std::uint32_t followers_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::vector<Lane> lanes_;  // each its caller's, under mutex_
   std::vector<persist::UpdateItem> items_ PERDURE_GUARDED_BY(mutex_);  // scratch
+  /// Of every update in flight whose words are to stay whole, as they were when it was begun: the
+  /// program may store to them meanwhile, and whoever carries them reads them byte by byte.
+  std::vector<std::byte> staging_ PERDURE_GUARDED_BY(mutex_);
 };
 
 }  // namespace perdure::rpmem

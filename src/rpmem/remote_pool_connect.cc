@@ -104,6 +104,7 @@ Result<void> RemotePool::open_session(const Deadline& deadline) {
   link.session->close();
   link.memory.reset();
   link.landing.reset();
+  link.staging.reset();
   control::SessionRequest request;
   request.pool = kPoolName;
   request.write = true;
@@ -126,7 +127,12 @@ Result<void> RemotePool::open_session(const Deadline& deadline) {
                     options_.target.host, whole,
                     std::max<std::uint64_t>(whole_bytes_max_, kCacheLineBytes))};
   }
-  if (whole_bytes_max_ == 0) whole_bytes_max_ = whole;
+  if (whole_bytes_max_ == 0) {
+    whole_bytes_max_ = whole;
+    staging_.resize(client::kUpdatesMax * whole);
+  }
+  PERDURE_TRY(staging, link.session->register_memory(staging_));
+  link.staging = std::move(staging);
   return {};
 }
 
@@ -158,8 +164,6 @@ Result<void> RemotePool::require_ordered(const Deadline& deadline) {
 void RemotePool::drop_link() {
   if (!link_) return;
   link_->session->close();
-  link_->memory.reset();
-  link_->landing.reset();
   link_.reset();
   ++links_;
 }

@@ -370,6 +370,36 @@ TEST_F(MirrorPeers, AKilledWriterIsReconciledByTheNext) {
   ::munmap(both, sizeof(Shared));
 }
 
+// What can not be read here any more is zeros for whoever looks. A replica comes back and is to get
+// it. Expect: it gets nothing, and does not count; nor is it told of anything that is persisted.
+TEST_F(MirrorPeers, APageThatIsLostHereGoesToNoReplica) {
+  constexpr std::uint64_t kAt = 300 * kPage;
+  MirrorOptions given = options(Transport::Tcp, 1);
+  auto mirror = Mirror::open(*MirrorMemory::create_file(local_, kBytes), given);
+  ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+  ASSERT_TRUE(mirror->wait_in_sync(kMirrorPatience).ok());
+  store(*mirror, kAt, 1);
+  ASSERT_TRUE(mirror->persist(kAt, 8).ok());
+  ASSERT_TRUE(mirror->wait_in_sync(kMirrorPatience).ok());
+  peers_[1].kill();
+  await([&] { return mirror->status().in_sync == 1; }, "its loss is noticed");
+  store(*mirror, kAt, 2);
+  ASSERT_TRUE(mirror->persist(kAt, 8).ok());
+  ASSERT_EQ(::truncate(local_.c_str(), 100 * kPage), 0);
+  peers_[1].start();
+  EXPECT_FALSE(mirror->wait_in_sync(std::chrono::seconds{3}).ok());
+  EXPECT_EQ(mirror->persist(kAt, 8).code(), ErrorCode::SystemError);
+  EXPECT_FALSE(mirror->close().ok());
+  given.start = MirrorStart::Replicas;
+  given.take_over = true;
+  auto again = Mirror::open(MirrorMemory::bytes(memory_), given);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  std::uint64_t found = 0;
+  std::memcpy(&found, memory_.data() + kAt, sizeof found);
+  EXPECT_EQ(found, 2u);
+  ASSERT_TRUE(again->close().ok());
+}
+
 // Every call of the C interface, with a replica killed between them.
 TEST_F(MirrorPeers, FromCItIsTheSame) {
   const std::string addresses[] = {peers_[0].address(), peers_[1].address()};
@@ -465,6 +495,9 @@ TEST_F(MirrorPeers, FromCMemoryOfAFileIsCopiedTo) {
   given.start = "replicas";
   given.only_copies = true;
   perdure_mirror* mirror = nullptr;
+  // Unless something else is said the file is to have what is persisted.
+  EXPECT_EQ(perdure_mirror_open(&given, &mirror), PERDURE_NOT_FOUND);
+  given.memory_domain = "none";
   ASSERT_EQ(perdure_mirror_open(&given, &mirror), PERDURE_OK) << perdure_last_error();
   EXPECT_EQ(std::memcmp(memory_.data() + 256, "two", 3), 0);
   std::uint64_t ticket = 0;
