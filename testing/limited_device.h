@@ -13,8 +13,9 @@ namespace perdure::test {
 /// memory is reached, or after a reset.
 class LimitedDevice final : public fabric::Device {
  public:
-  LimitedDevice(fabric::Device& device, int registrations)
-      : device_(device), registrations_(registrations) {}
+  /// `is_software`: as a software RNIC, it stores by its machine's CPU.
+  LimitedDevice(fabric::Device& device, int registrations, bool is_software = false)
+      : device_(device), registrations_(registrations), is_software_(is_software) {}
 
   Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> range,
                                                           fabric::Access access) override {
@@ -41,11 +42,13 @@ class LimitedDevice final : public fabric::Device {
   }
   Transport transport() const override { return device_.transport(); }
   Capabilities capabilities() const override { return device_.capabilities(); }
+  bool places_by_cpu() const override { return is_software_ || device_.places_by_cpu(); }
   std::string describe() const override { return device_.describe(); }
 
  private:
   fabric::Device& device_;
   int registrations_;
+  const bool is_software_;
 };
 
 }  // namespace perdure::test

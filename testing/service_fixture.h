@@ -65,7 +65,7 @@ class Service : public testing::Test {
     options.connect_within = std::chrono::seconds{3600};
     const auto session_device = [this]() -> Result<std::unique_ptr<fabric::Device>> {
       return std::unique_ptr<fabric::Device>(
-          std::make_unique<LimitedDevice>(*server_, registrations_));
+          std::make_unique<LimitedDevice>(*server_, registrations_, is_software_));
     };
     auto service =
         server::PeerService::open(std::move(options), {{server_, "server:1", session_device}});
@@ -150,6 +150,7 @@ class Service : public testing::Test {
   const ServerProfile profile_;
   DmaDirties dma_dirties_ = DmaDirties::No;  // as declared, from the next start on
   int registrations_ = 1000;                 // that the RNIC grants to each session from now on
+  bool is_software_ = false;                 // its RNIC
   bool pumping_ = true;  // false: the daemon is held up, messages stay in their buffers
   fabric::emu::Machine* server_ = nullptr;
   fabric::emu::Machine* client_ = nullptr;

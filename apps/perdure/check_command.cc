@@ -55,6 +55,7 @@ struct CheckCommandOptions {
   bool domain_given = false;  // the same of these
   bool ddio_given = false;
   bool buffers_given = false;
+  std::string bound_in_vain;  // an option that says nothing of a set
   std::string given_in_vain;  // an option that says what the tables' responders have not
   bool updates_given = false;
   bool units_given = false;
@@ -125,6 +126,11 @@ Result<std::vector<Question>> choose_questions(const CheckCommandOptions& option
   std::vector<Question> questions;
   if (options.all) return table_questions(options);
   if (!options.file.empty()) return file_questions(options);
+  if (options.known_unsafe && options.profile_given) {
+    return Error{ErrorCode::InvalidArgument,
+                 "each known unsafe method is checked where it is unsafe: leave out what describes "
+                 "another responder"};
+  }
   if (options.known_unsafe) {
     for (auto& each : plan::known_unsafe_methods()) {
       questions.push_back({std::move(each.method), each.profile});
@@ -250,6 +256,13 @@ ExitStatus answer_set(const CheckCommandOptions& options) {
     print_error({ErrorCode::InvalidArgument,
                  "--set is answered as text or json, and has no mutants: leave out --mutate and "
                  "other formats"});
+    return ExitStatus::Usage;
+  }
+  if (!options.bound_in_vain.empty()) {
+    print_error({ErrorCode::InvalidArgument,
+                 fmt::format("a set is of one connection, and its updates follow one another in "
+                             "order: leave out {}",
+                             options.bound_in_vain)});
     return ExitStatus::Usage;
   }
   check::SetOptions bounds;
@@ -387,6 +400,9 @@ void add_check_command(Command app) {
     options->updates_given = command.count("--updates") > 0;
     options->units_given = command.count("--units-per-item") > 0;
     options->profile_given = describes_responder(command);
+    for (const char* name : {"--between", "--connections", "--spread"}) {
+      if (command.count(name) > 0) options->bound_in_vain = name;
+    }
     for (const char* name : {"--dma-dirties", "--native-flush", "--persistent-flush",
                              "--atomic-write", "--ordered-persist", "--send-flush"}) {
       if (command.count(name) > 0) options->given_in_vain = name;

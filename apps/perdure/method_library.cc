@@ -24,7 +24,9 @@ bool visit_known(const ServerProfile& profile, const UpdateShape& shape, const V
   for (const Level level : {Level::Durable, Level::Visible, Level::Received}) {
     for (const bool later_small : {false, true}) {
       if (later_small && shape.items_per_epoch.size() == 1) continue;  // there are no later ones
-      for (auto& known : plan::known_methods(profile, {shape, level, later_small})) {
+      plan::Request request{shape, level, later_small};
+      request.polled = request.responder_posts = true;
+      for (auto& known : plan::known_methods(profile, request)) {
         if (visit(std::move(known.method))) return true;
       }
     }

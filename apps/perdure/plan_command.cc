@@ -266,7 +266,8 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
   if (options.all) return wrong("--all is for the tables' responders: leave out --all or --peers");
   for (const char* described :
        {"--domain", "--ddio", "--receive-buffers", "--write-order", "--dma-dirties", "--qp-type",
-        "--native-flush", "--atomic-write", "--ordered-persist", "--send-flush"}) {
+        "--native-flush", "--persistent-flush", "--atomic-write", "--ordered-persist",
+        "--send-flush"}) {
     if (command.count(described) == 0) continue;
     return wrong(fmt::format("the peer says what it is: leave out {} or --peers", described));
   }

@@ -91,8 +91,10 @@ void add_profile_options(Command command, ServerProfile& profile) {
 
 bool describes_responder(const Command& command) {
   bool given = false;
-  for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport",
-                           "--write-order", "--dma-dirties", "--qp-type"}) {
+  for (const char* name :
+       {"--domain", "--ddio", "--receive-buffers", "--transport", "--write-order", "--dma-dirties",
+        "--qp-type", "--native-flush", "--atomic-write", "--persistent-flush", "--ordered-persist",
+        "--send-flush"}) {
     given = given || command.count(name) > 0;
   }
   return given;

@@ -123,6 +123,11 @@ constexpr bool placed_by_cpu(Transport transport) {
   return transport == Transport::Tcp || transport == Transport::Shm;
 }
 
+/// Whether what a peer writes goes past the responder's caches: not what its CPU stores.
+constexpr bool dma_bypasses_caches(const ServerProfile& profile) {
+  return profile.ddio == Ddio::Off && !placed_by_cpu(profile.transport);
+}
+
 /// Whether a WRITE is placed after those that were posted before it.
 constexpr bool keeps_write_order(const ServerProfile& profile) {
   return placed_by_cpu(profile.transport) || profile.write_order == WriteOrder::Ordered;

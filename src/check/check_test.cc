@@ -23,6 +23,18 @@ TEST(Check, AReadFlushesOnlyWhatItCovers) {
       "acknowledged-implies-durable");
 }
 
+// What the responder's CPU stores is in its caches, whatever its DMA would do.
+TEST(Check, WhatTheProcessorStoresBypassesNoCache) {
+  const auto written =
+      make(singleton(), {post(Verb::Write, {a}), post(Verb::Read, {a}), completion(1)});
+  for (const auto transport : {Transport::Tcp, Transport::Shm}) {
+    ServerProfile profile = server(PersistenceDomain::Dmp, Ddio::Off, transport);
+    EXPECT_EQ(verdict(written, profile), "acknowledged-implies-durable");
+    profile.domain = PersistenceDomain::Mhp;
+    EXPECT_EQ(verdict(written, profile), "holds");
+  }
+}
+
 // Nor does a READ that stands in for a FLUSH: no requester reaches a receive buffer.
 TEST(Check, BehindAMessageAReadIsNoFlush) {
   const auto message =

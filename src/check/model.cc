@@ -320,7 +320,7 @@ class Compiler {
 
   void ordering() {
     const bool reaches_domain =
-        profile_.domain == PersistenceDomain::Dmp && profile_.ddio == Ddio::Off && drains();
+        profile_.domain == PersistenceDomain::Dmp && dma_bypasses_caches(profile_) && drains();
     std::array<Mask, kConnectionsMax> before{};
     for (Operation& operation : program_.operations) {
       Mask& earlier = before[operation.connection];

@@ -299,8 +299,8 @@ class Printer : private Layout {
     const bool native = request.step->verb == Verb::Flush && profile.capabilities.native_flush;
     const bool reads = flushes && !native && request.step->verb != Verb::SendFlush;
     if (reads && !reads_written(index)) return terms;
-    const bool reaches_memory =
-        durable && flushes && profile.ddio == Ddio::Off && profile.domain == PersistenceDomain::Dmp;
+    const bool reaches_memory = durable && flushes && dma_bypasses_caches(profile) &&
+                                profile.domain == PersistenceDomain::Dmp;
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       if (requests[earlier].connection != request.connection) continue;
       for (const Unit& unit : requests[earlier].units) {

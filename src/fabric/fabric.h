@@ -323,6 +323,9 @@ class Device {
 
   virtual Transport transport() const = 0;
   virtual Capabilities capabilities() const = 0;
+  /// Whether this machine's CPU stores what peers write, through its caches: by transport, and of a
+  /// software RNIC too.
+  virtual bool places_by_cpu() const { return placed_by_cpu(transport()); }
   /// For a person: provider, version, device.
   virtual std::string describe() const = 0;
 };

@@ -104,23 +104,29 @@ std::vector<Item> flushed_items(const Method& method, std::size_t index) {
   return written_items(method, index) == items ? items : std::vector<Item>{};
 }
 
-/// A native FLUSH where there is one: of each item that was written, so that what it makes
-/// persistent is named; behind messages alone, of anything, since it comes after them. Else a READ
-/// inside the last item: on its way to memory it pushes everything before it (taxonomy section
-/// 3.4.1).
+/// A native FLUSH where there is one that suffices: of each item that was written, so that what it
+/// makes persistent or visible is named; behind messages alone, of anything, since it comes after
+/// them. Else a READ inside the last item: on its way to memory it pushes everything before it
+/// (taxonomy section 3.4.1).
 Result<std::vector<Item>> compile_flush(const Method& method, std::size_t index,
                                         const ServerProfile& profile, const Capabilities& usable,
                                         CompiledRequest& request) {
   const std::vector<Item> items = flushed_items(method, index);
   const bool persists = usable.native_flush && usable.persistent_flush && !items.empty();
-  if (usable.native_flush) request.opcode = fabric::Opcode::Flush;
+  // To visibility a FLUSH promises that, of the bytes that it names (InfiniBand Specification
+  // A19.4.1), and nothing of the memory controllers, into which a READ pushes what was written.
+  const bool shows =
+      usable.native_flush && (items.empty() || profile.domain != PersistenceDomain::Dmp);
+  if (persists || shows) request.opcode = fabric::Opcode::Flush;
   if (persists) request.placement = fabric::FlushPlacement::Persistence;
   const bool rests_on_it = profile.capabilities.persistent_flush &&
-                           profile.domain == PersistenceDomain::Dmp && profile.ddio == Ddio::On;
+                           profile.domain == PersistenceDomain::Dmp &&
+                           !dma_bypasses_caches(profile);
   if (rests_on_it && !persists) {
     return unsupported(method, "this connection has no FLUSH to persistence");
   }
-  return persists ? items : std::vector<Item>{covered_item(method, index)};
+  const bool names = request.opcode == fabric::Opcode::Flush && !items.empty();
+  return names ? items : std::vector<Item>{covered_item(method, index)};
 }
 
 /// A SEND, or the one request of a WRITE_WITH_IMM: what the responder does with it.

@@ -320,6 +320,7 @@ Result<void> Responder::execute(std::span<const std::byte> message, const Messag
       copy_whole_words(pool + entry.offset, {payload, entry.length});
       payload += entry.length;
       counters_.copied_bytes += entry.length;
+      stored_ = true;
     }
     if ((entry.actions & kFlush) != 0) {
       pending_.push_back({options_.exported.at + entry.offset, entry.length});
@@ -355,10 +356,12 @@ Result<void> Responder::handle_immediate(const fabric::Completion& completion) {
 }
 
 Result<void> Responder::flush_pending() {
-  if (pending_.empty()) return {};
-  ++counters_.flush_calls;
+  if (pending_.empty() && !stored_) return {};
+  // Where nothing is to be flushed, what was stored still waits in the processor's store buffer.
+  if (!pending_.empty()) ++counters_.flush_calls;
   auto flushed = region_.flush(std::span<const pmem::Range>(pending_));
   pending_.clear();
+  stored_ = false;
   return flushed;
 }
 

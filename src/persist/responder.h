@@ -207,6 +207,7 @@ class Responder {
 
   std::array<fabric::Completion, kResponderBurst> completions_;  // scratch of pump
   std::vector<pmem::Range> pending_;     // copied or named for flushing, not flushed yet
+  bool stored_ = false;                  // something was, since the last flush
   std::vector<std::uint64_t> consumed_;  // receive buffers to post again at the end of the burst
   std::uint64_t handled_ = 0;            // sequence of the last message handled
   std::uint64_t marked_ = 0;             // of the last one at or below the watermark

@@ -48,7 +48,7 @@ class Catalog {
     const bool page = server.domain == PersistenceDomain::Page;
     const bool dmp = server.domain == PersistenceDomain::Dmp;
     const bool early = completes_early(server.transport);
-    facts_.responder_must_flush = durable && (page || (dmp && server.ddio == Ddio::On));
+    facts_.responder_must_flush = durable && (page || (dmp && !dma_bypasses_caches(server)));
     facts_.visible_is_not_enough = durable && (page || dmp);
     const bool delivery_keeps =
         durable ? server.domain == PersistenceDomain::Wsp : request.level == Level::Received;

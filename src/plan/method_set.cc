@@ -23,6 +23,12 @@ bool survives_by_lookup(const Method& method) {
          });
 }
 
+/// What a message has room for; 0: not even for its head.
+std::uint64_t message_room(const SetOptions& options) {
+  return options.message_bytes_max -
+         std::min<std::uint64_t>(options.message_bytes_max, kMessageOverheadBytes);
+}
+
 class Chooser {
  public:
   Chooser(const ServerProfile& profile, const SetOptions& options, const CostModel& costs)
@@ -61,7 +67,7 @@ class Chooser {
     Update update;
     update.shape = shape;
     update.level = options_.level;
-    update.message_bytes_max = options_.message_bytes_max - kMessageOverheadBytes;
+    update.message_bytes_max = message_room(options_);
     const Planner planner(profile_, update);
     PERDURE_TRY(small, cheapest(planner, kSmallSampleBytes, options_.primary, reuse));
     // A record that does not fit into a message needs another way, whatever was forced.
@@ -97,7 +103,7 @@ MethodSet replayed_pieces(MethodSet set, const SetOptions& options) {
   if (!replayed || options.primary != Primary::Send) return set;
   for (SizedMethods* sizes : {&set.batches, &set.places}) {
     sizes->large = sizes->small;
-    sizes->small_bytes_max = sizes->bytes_max = options.message_bytes_max - kMessageOverheadBytes;
+    sizes->small_bytes_max = sizes->bytes_max = message_room(options);
   }
   return set;
 }

@@ -191,6 +191,23 @@ TEST_F(ServiceThatPagesOnDemand, IsBelievedOnlyWhereItIsDeclared) {
   EXPECT_EQ(declared->pool.profile.dma_dirties, DmaDirties::Yes);
 }
 
+/// DDIO was declared off.
+class ServiceThatBypassesCaches : public Service {
+ protected:
+  ServiceThatBypassesCaches() : Service(profile_of(PersistenceDomain::Dmp, ReceiveBuffers::Dram)) {}
+};
+
+// A software RNIC stores by the processor, and so into its caches: a READ would prove nothing.
+TEST_F(ServiceThatBypassesCaches, IsBelievedOnlyWhereAnRnicStores) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ(session->pool.profile.ddio, Ddio::Off);
+  is_software_ = true;
+  auto by_cpu = open(writer(1, 10));
+  ASSERT_TRUE(by_cpu.ok()) << by_cpu.error().message;
+  EXPECT_EQ(by_cpu->pool.profile.ddio, Ddio::On);
+}
+
 /// What a one-sided WRITE brings is in the caches, and lost with the power.
 class ServiceOverCaches : public Service {
  protected:

@@ -170,9 +170,9 @@ ServerProfile ServedPool::session_profile(bool write, const fabric::Device& devi
   if (!write) profile.receive_buffers = ReceiveBuffers::Dram;
   profile.dma_dirties =
       settings_.dma_dirties == DmaDirties::Yes ? memory.dma_dirties() : DmaDirties::No;
-  // These transports store with the responder's CPU, in order, whatever its DMA does.
+  if (device.places_by_cpu()) profile.ddio = Ddio::On;  // whatever its DMA does
+  // These transports store in order, too.
   if (placed_by_cpu(profile.transport)) {
-    profile.ddio = Ddio::On;
     profile.write_order = WriteOrder::Ordered;
     profile.dma_dirties = DmaDirties::Yes;
   }

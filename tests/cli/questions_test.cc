@@ -153,7 +153,7 @@ TEST(Plan, SaysWhatToDoWhereNothingIsDurable) {
 TEST(Plan, SearchFindsWhatIsRightAndProvesWhatIsNotToBeHad) {
   const Outcome ddio = run({"plan", "--search", "--domain", "dmp", "--transport", "roce"});
   EXPECT_EQ(ddio.status, 0) << ddio.err;
-  EXPECT_TRUE(contains(ddio.out, "without the responder's processor: impossible. Each of the"));
+  EXPECT_TRUE(contains(ddio.out, "without the responder's processor: impossible among those. Each of the"));
   EXPECT_TRUE(contains(ddio.out,
                        "WRITE a; FLUSH a; completion of FLUSH a\n"
                        "      acknowledged-implies-durable"))
@@ -257,6 +257,24 @@ TEST(Check, TellsHowTwoMethodsOfOneConnectionLoseData) {
   EXPECT_EQ(run({"check", "--set", "no-such-method"}).status, 2);
   EXPECT_EQ(run({"check", "--set", "planned", "--updates", "5"}).status, 2);
   EXPECT_EQ(run({"check", "--set", "planned", "--shape", "1+1+1"}).status, 2);
+  for (const char* bound : {"--connections", "--between", "--spread"}) {
+    const char* const value = bound == std::string("--connections") ? "2"
+                              : bound == std::string("--between")   ? "ordered"
+                                                                    : "updates";
+    const Outcome refused = run({"check", "--set", "planned", bound, value});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_TRUE(contains(refused.err, bound)) << refused.err;
+  }
+}
+
+// What is said of a responder counts, or is refused.
+TEST(Check, OptionsOfAResponderAreNotLeftOut) {
+  EXPECT_EQ(run({"check", "--known-unsafe", "--domain", "mhp"}).status, 2);
+  EXPECT_EQ(run({"plan", "--peers", "127.0.0.1:1", "--persistent-flush"}).status, 2);
+  EXPECT_EQ(run({"check", "--method", "poll-copy-flush-ack", "--domain", "dmp"}).status, 0);
+  const Outcome little = run({"plan", "--set", "--shape", "compound", "--domain", "dmp",
+                              "--transport", "roce", "--message-bytes-max", "10"});
+  EXPECT_FALSE(contains(little.out, "send-copy-flush-ack")) << little.out;
 }
 
 TEST(Check, AsksAboutTwoConnections) {

@@ -39,11 +39,11 @@ class Wrong:
 # declared; the emulated fabric shows what would come of it.
 COMPLETION = Wrong("wrong_completion", "WRITE completion taken as durable",
                    {"rxe": Declaration(domain="wsp")}, "write-completion")
-# With DDIO off what is visible is in the memory controller. Over tcp the processor writes, so there
-# it takes a battery to believe in.
+# By all of these the processor writes, through its caches, and the planner knows that whatever is
+# said of DDIO: it takes a battery to believe in.
 VISIBILITY = Wrong("wrong_visibility", "flush to visibility taken as durable",
-                   {"tcp": Declaration(domain="wsp"), "siw": Declaration(ddio="off"),
-                    "rxe": Declaration(ddio="off", preload=VISIBLE_ONLY)}, "write-flush")
+                   {"tcp": Declaration(domain="wsp"), "siw": Declaration(domain="wsp"),
+                    "rxe": Declaration(domain="mhp", preload=VISIBLE_ONLY)}, "write-flush")
 # A page of a file that the RNIC holds pinned (Linux before 6.5) is clean once it was written back,
 # and stays so whatever the RNIC writes: msync has nothing to do, and says so.
 CLEAN_PAGE = Wrong("wrong_clean_page", "msync of a page that the RNIC wrote, taken as durable",

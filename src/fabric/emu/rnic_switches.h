@@ -41,7 +41,7 @@ struct RnicSwitches {
 /// How the RNIC of a machine behaves on one connection, decided once.
 struct RnicBehaviour {
   RnicBehaviour(const ServerProfile& profile, Transport transport, const RnicSwitches& wanted)
-      : ddio(profile.ddio),
+      : ddio(profile.ddio == Ddio::Off && !placed_by_cpu(transport) ? Ddio::Off : Ddio::On),
         keeps_write_order(placed_by_cpu(transport) || profile.write_order == WriteOrder::Ordered),
         dirties_pages(placed_by_cpu(transport) || profile.dma_dirties == DmaDirties::Yes),
         switches(wanted) {}

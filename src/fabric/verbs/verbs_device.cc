@@ -134,6 +134,9 @@ class VerbsDevice final : public Device {
                                             Deadline deadline) override;
   Transport transport() const override { return domain()->rnic->transport(); }
   Capabilities capabilities() const override { return domain()->rnic->report().capabilities; }
+  bool places_by_cpu() const override {
+    return domain()->rnic->report().software || Device::places_by_cpu();
+  }
   std::string describe() const override {
     const Rnic& rnic = *domain()->rnic;
     return fmt::format("RNIC {} at {}, {}, {}", rnic.name(), rnic.report().address,

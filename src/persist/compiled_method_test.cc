@@ -1,0 +1,82 @@
+// What requests a method becomes, by what the connection's RNICs can do.
+#include "persist/compiled_method.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace perdure::persist {
+namespace {
+
+RequesterStep post(Verb verb, std::vector<Item> items) {
+  RequesterStep step;
+  step.verb = verb;
+  step.items = std::move(items);
+  return step;
+}
+
+/// Two ranges are written and flushed together.
+Method flushed_pair() {
+  Method method;
+  method.name = "write-both-flush";
+  method.shape.items_per_epoch = {2};
+  method.requester = {post(Verb::Write, {0}), post(Verb::Write, {1}), post(Verb::Flush, {0, 1})};
+  RequesterStep completion;
+  completion.kind = RequesterStep::Kind::WaitCompletion;
+  completion.of = 2;
+  method.requester.push_back(completion);
+  return method;
+}
+
+/// The requests behind the two WRITEs.
+std::vector<CompiledRequest> flushes(PersistenceDomain domain, const Capabilities& can) {
+  ServerProfile profile;
+  profile.domain = domain;
+  profile.ddio = Ddio::Off;
+  profile.transport = Transport::Roce;
+  profile.write_order = WriteOrder::Ordered;
+  profile.capabilities = can;
+  const auto compiled = compile({flushed_pair()}, profile, can, {16, 4096});
+  EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+  if (!compiled.ok()) return {};
+  const auto& requests = compiled->front().requests;
+  EXPECT_GE(requests.size(), 3u);
+  return {requests.begin() + 2, requests.end()};
+}
+
+TEST(CompiledFlush, WithoutANativeOneOneReadPushesWhatIsBeforeIt) {
+  for (const auto domain : {PersistenceDomain::Dmp, PersistenceDomain::Mhp}) {
+    const auto found = flushes(domain, {});
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].opcode, fabric::Opcode::Read);
+    EXPECT_EQ(found[0].item, 1);
+  }
+}
+
+// It promises that what it names is visible, and nothing of the memory controllers.
+TEST(CompiledFlush, OneToVisibilityNamesEachRangeAndIsNoneWhereThatIsNotEnough) {
+  const Capabilities can{.native_flush = true};
+  const auto in_caches = flushes(PersistenceDomain::Mhp, can);
+  ASSERT_EQ(in_caches.size(), 2u);
+  for (std::size_t item = 0; item < 2; ++item) {
+    EXPECT_EQ(in_caches[item].opcode, fabric::Opcode::Flush);
+    EXPECT_NE(in_caches[item].placement, fabric::FlushPlacement::Persistence);
+    EXPECT_EQ(in_caches[item].item, item);
+  }
+  const auto in_memory = flushes(PersistenceDomain::Dmp, can);
+  ASSERT_EQ(in_memory.size(), 1u);
+  EXPECT_EQ(in_memory[0].opcode, fabric::Opcode::Read);
+}
+
+TEST(CompiledFlush, OneToPersistenceNamesEachRange) {
+  const auto found =
+      flushes(PersistenceDomain::Dmp, {.native_flush = true, .persistent_flush = true});
+  ASSERT_EQ(found.size(), 2u);
+  for (const CompiledRequest& each : found) {
+    EXPECT_EQ(each.opcode, fabric::Opcode::Flush);
+    EXPECT_EQ(each.placement, fabric::FlushPlacement::Persistence);
+  }
+}
+
+}  // namespace
+}  // namespace perdure::persist
