@@ -33,7 +33,7 @@ class Table {
   }
   std::size_t size() const { return count_; }
   const FileRange& operator[](std::size_t index) const { return ranges_[index]; }
-  bool full() const { return count_ + 2 > kMappingsMax; }
+  bool has_room(std::size_t parts) const { return count_ + parts <= kMappingsMax; }
 
   void insert(const FileRange& range) {
     const std::size_t index = first_behind(range.at);
@@ -93,14 +93,15 @@ void drop(Backend& to, const char* at, std::size_t length) {
     const FileRange gone = covered(whole, at, length);
     const auto begin = static_cast<std::uint64_t>(gone.at - whole.at);
     table.remove(index);
+    const bool is_rest = begin + gone.length < whole.length;
     // The addresses are somebody else's already, or will be: there is no way back.
-    if (table.full()) {
+    if (!table.has_room((begin > 0 ? 1 : 0) + (is_rest ? 1 : 0))) {
       give_up_watching(
           "this program has unmapped parts of files in more places than can be watched: it ends "
           "here");
     }
     if (begin > 0) table.insert(part(whole, 0, begin));
-    if (begin + gone.length < whole.length) {
+    if (is_rest) {
       table.insert(part(whole, begin + gone.length, whole.length));
     }
     to.unmap(gone);
@@ -119,7 +120,7 @@ bool may_persist(int descriptor, const struct ::stat& status) {
 }
 
 bool keep(Backend& to, const FileRange& range, int descriptor) {
-  if (table.full()) {
+  if (!table.has_room(2)) {
     say("this program has more mappings of files than can be watched");
     errno = ENOMEM;
     return false;

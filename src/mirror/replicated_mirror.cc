@@ -53,6 +53,7 @@ bool ReplicatedMirror::busy() const {
 }
 
 bool ReplicatedMirror::progress() {
+  (void)check_local();  // whoever waits hears of it, and not that replicas were cut off for it
   bool came = false;
   for (Replica& replica : replicas_) {
     if (replica.connection) came = harvest(replica) || came;

@@ -47,6 +47,7 @@ void ReplicatedMirror::lose(Replica& replica, Error why) {
 }
 
 std::optional<std::size_t> ReplicatedMirror::due() const {
+  if (local_failure_) return std::nullopt;  // there is nothing that it could be brought to
   const Nanoseconds now = clock_.now();
   const auto found = std::find_if(replicas_.begin(), replicas_.end(), [&](const Replica& each) {
     return !each.connection && each.backoff.due(now);

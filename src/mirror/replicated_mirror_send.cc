@@ -121,10 +121,11 @@ Result<void> ReplicatedMirror::begin_gathered() {
 /// no update. Errors: SystemError, from then on.
 Result<void> ReplicatedMirror::check_local() {
   if (!local_.is_lost()) return {};
+  if (local_failure_) return *local_failure_;
   const auto why = local_.check();
   return refused_here(
       why.ok() ? Error{ErrorCode::SystemError, "a page of the local memory was lost"} : why.error(),
-      begun_ + 1);
+      begun_);
 }
 
 /// Waits until every replica that takes updates takes so many more, and there is room for the bytes
@@ -157,8 +158,8 @@ Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs,
 }
 
 Result<MirrorTicket> ReplicatedMirror::post_staged(std::span<const MirrorEpoch> epochs) {
-  PERDURE_TRY_VOID(check_local());
   ++begun_;
+  PERDURE_TRY_VOID(check_local());
   for (Replica& replica : replicas_) send(replica, epochs);
   PERDURE_TRY_VOID(flush_local(epochs, begun_));
   return MirrorTicket{begun_};

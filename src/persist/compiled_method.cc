@@ -125,8 +125,9 @@ Result<std::vector<Item>> compile_flush(const Method& method, std::size_t index,
   if (rests_on_it && !persists) {
     return unsupported(method, "this connection has no FLUSH to persistence");
   }
-  const bool names = request.opcode == fabric::Opcode::Flush && !items.empty();
-  return names ? items : std::vector<Item>{covered_item(method, index)};
+  const std::vector<Item> written = written_items(method, index);
+  const bool names = request.opcode == fabric::Opcode::Flush && !written.empty();
+  return names ? written : std::vector<Item>{covered_item(method, index)};
 }
 
 /// A SEND, or the one request of a WRITE_WITH_IMM: what the responder does with it.

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -14,6 +15,7 @@
 #include "core/try.h"
 #include "core/whole_words.h"
 #include "persist/wire.h"
+#include "pmem/cache_flush.h"
 
 namespace perdure::persist {
 namespace {
@@ -356,12 +358,12 @@ Result<void> Responder::handle_immediate(const fabric::Completion& completion) {
 }
 
 Result<void> Responder::flush_pending() {
-  if (pending_.empty() && !stored_) return {};
   // Where nothing is to be flushed, what was stored still waits in the processor's store buffer.
-  if (!pending_.empty()) ++counters_.flush_calls;
+  if (std::exchange(stored_, false) && pending_.empty()) pmem::store_fence();
+  if (pending_.empty()) return {};
+  ++counters_.flush_calls;
   auto flushed = region_.flush(std::span<const pmem::Range>(pending_));
   pending_.clear();
-  stored_ = false;
   return flushed;
 }
 

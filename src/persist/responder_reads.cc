@@ -1,11 +1,11 @@
 // The responder's side of READs: a message that says where the requester has what is to be stored.
 // Its entries are executed in order, and what comes behind it waits until they are over.
-#include <cstring>
 #include <utility>
 
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "core/try.h"
+#include "core/whole_words.h"
 #include "persist/responder.h"
 
 namespace perdure::persist {
@@ -47,7 +47,8 @@ Result<bool> Responder::go_on_reading() {
       at.flush_named = false;
     }
     if (copies) {
-      std::memcpy(pool + entry.offset, at.message.data() + at.payload, entry.length);
+      copy_whole_words(pool + entry.offset, {at.message.data() + at.payload, entry.length});
+      stored_ = true;
       at.payload += entry.length;
       counters_.copied_bytes += entry.length;
     }

@@ -28,7 +28,7 @@ Method make(std::string name, Primary primary, const UpdateShape& shape, Steps s
 }
 
 bool needs_responder_flush(const ServerProfile& server) {
-  return server.domain == PersistenceDomain::Dmp && server.ddio == Ddio::On;
+  return server.domain == PersistenceDomain::Dmp && !dma_bypasses_caches(server);
 }
 
 /// Whether arrival in the RNIC is durability, and the completion says that it has happened.

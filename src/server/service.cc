@@ -317,6 +317,7 @@ Result<void> PeerService::delete_pool(const std::string& pool, const std::string
   }
   PERDURE_TRY(entry, find_pool(pool));
   PERDURE_TRY(control, hold(*entry, within));
+  if (entry->served == nullptr) look_at_stored(*entry);
   {
     const MutexLock lock(mutex_);
     const auto now = pools_.find(pool);

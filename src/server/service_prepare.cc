@@ -27,9 +27,12 @@ Result<void> PeerService::prepare(PoolEntry& entry, const control::SessionReques
   }
   const PoolHold preparing(entry.preparing);
   ServedPool& pool = *entry.served;  // stays: whoever takes it away needs `preparing`
+  // As long as it is not settled no writer is granted it; one of another plane may be while this
+  // only registers, and then it is that one's.
+  const bool settles = request.write && !pool.settled();
   control.give();
   if (needs_registration(entry, plane)) register_pool(entry, plane, pool);
-  if (!request.write || pool.settled()) return {};
+  if (!settles) return {};
   const auto settled = pool.settle([this] { return closing_.load(); }, entry.settled_bytes);
   if (settled.ok()) return {};
   PERDURE_TRY(again, hold(entry));

@@ -93,7 +93,11 @@ TcpEndpoint::TcpEndpoint(std::shared_ptr<Domain> domain, const EndpointOptions& 
   access_.rma_iov_count = 1;
 }
 
-TcpEndpoint::~TcpEndpoint() = default;  // closes the endpoint first, then its queues
+// Closes the endpoint first, then its queues. A child of fork() may have the socket, too: the peer
+// is to see the end all the same.
+TcpEndpoint::~TcpEndpoint() {
+  if (socket_ >= 0 && !lost_ && made_in_ == forks_so_far()) ::shutdown(socket_, SHUT_RDWR);
+}
 
 Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(std::shared_ptr<Domain> domain,
                                                        fi_info* info,

@@ -7,6 +7,7 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_rma.h>
 
+#include "core/forks.h"
 #include "fabric/fabric.h"
 #include "fabric/ofi/domain.h"
 #include "fabric/ofi/tcp_request_ring.h"
@@ -75,6 +76,7 @@ class TcpEndpoint final : public Endpoint {
   std::size_t inject_bytes_max_;
   std::string peer_;  // for messages
   bool lost_ = false;
+  const std::uint32_t made_in_ = forks_so_far();
   std::string lost_reason_;
   bool watch_events_ = false;  // look for the end of the connection at the next poll
   std::uint32_t empty_polls_ = 0;

@@ -23,6 +23,12 @@ class Initiator {
   /// Sends what waits and takes answers. True: something moved. Sets `broken` when the peer said
   /// what makes no sense.
   bool advance(bool& broken);
+  /// What was executed and answered before the peer refused one: once refused() is true there comes
+  /// no more.
+  void take_last(bool& broken) {
+    take_answers(broken);
+    finish();
+  }
   /// Whether advance would do something, as far as one look tells.
   bool anything();
 

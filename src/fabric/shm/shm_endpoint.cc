@@ -41,7 +41,10 @@ ShmEndpoint::ShmEndpoint(std::size_t side, Descriptor socket, Mapping memory,
   target_.obey(cut_);
 }
 
-ShmEndpoint::~ShmEndpoint() = default;
+ShmEndpoint::~ShmEndpoint() {
+  // A child of fork() may have the socket, too: the peer is to see the end all the same.
+  if (!lost_ && made_in_ == forks_so_far()) ::shutdown(socket_.number(), SHUT_RDWR);
+}
 
 Result<std::size_t> ShmEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
@@ -101,6 +104,7 @@ bool ShmEndpoint::advance() {
   if (cut_.load(std::memory_order_relaxed)) {
     lose("what it reaches can not be trusted any more");
   } else if (initiator_.refused()) {
+    initiator_.take_last(broken);  // it may have gone on since it was looked at
     lose("the peer refused an address");
   } else if (target_.state() == Target::State::Refused) {
     wake_peer();

@@ -1,6 +1,7 @@
 // One end of a connection over shared memory: a requester, a responder, and the socket.
 #pragma once
 
+#include "core/forks.h"
 #include "fabric/fabric.h"
 #include "fabric/shm/handshake.h"
 #include "fabric/shm/initiator.h"
@@ -48,6 +49,7 @@ class ShmEndpoint final : public Endpoint {
   Target target_;
   bool armed_ = false;
   bool lost_ = false;
+  const std::uint32_t made_in_ = forks_so_far();
   std::string lost_reason_;
   std::uint32_t empty_polls_ = 0;
   Nanoseconds looked_{0};

@@ -279,6 +279,7 @@ std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
 std::size_t VerbsEndpoint::take_out(std::span<ibv_wc> done) {
   std::size_t got = 0;
   if (early_) done[got++] = *std::exchange(early_, std::nullopt);
+  if (got == done.size()) return got;
   const int more = ::ibv_poll_cq(queue_.get(), static_cast<int>(done.size() - got), &done[got]);
   return got + static_cast<std::size_t>(std::max(more, 0));
 }
