@@ -27,6 +27,7 @@ namespace perdure::server {
 namespace {
 
 constexpr auto kShort = std::chrono::milliseconds(100);
+constexpr auto kAnswers = std::chrono::seconds(1);  // in which those that are there have answered
 constexpr int kNotPermitted = 77;
 const std::string kUnanswered = "nobody.example";
 
@@ -105,7 +106,7 @@ class Names {
     options.transport = Transport::Tcp;
     options.record_bytes_max = 4096;
     options.measure_costs = false;
-    options.replica_timeout = kShort;
+    options.replica_timeout = kAnswers;
     return options;
   }
   const std::vector<std::string>& peers() const { return peers_; }
@@ -167,7 +168,7 @@ void Names::a_log_with_one_of_them() {
   reading.peers = {unanswered(0), peers_[1]};
   reading.pool = "log";
   reading.transport = Transport::Tcp;
-  reading.timeout = kShort;
+  reading.timeout = kAnswers;
   auto reader = LogReader::open(reading);
   ASSERT_TRUE(reader.ok()) << reader.error().message;
   for (int count = 0; count < 3; ++count) EXPECT_TRUE(reader->next().ok());
@@ -183,7 +184,7 @@ void Names::a_region_with_one_of_them() {
   options.quorum = 2;
   options.transport = Transport::Tcp;
   options.measure_costs = false;
-  options.peer_timeout = kShort;
+  options.peer_timeout = kAnswers;
   {
     auto created = Region::open(options);
     ASSERT_TRUE(created.ok()) << created.error().message;
