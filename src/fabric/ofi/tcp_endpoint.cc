@@ -11,6 +11,7 @@
 #include "core/try.h"
 
 #include <algorithm>
+#include <atomic>
 
 namespace perdure::fabric::ofi {
 namespace {
@@ -150,14 +151,28 @@ Result<void> TcpEndpoint::connect(const void* address, std::span<const std::byte
       ::fi_connect(endpoint_.get(), address, private_data.data(), private_data.size());
   if (returned != 0) return error_of(ErrorCode::Disconnected, "connect to " + peer_, returned);
   find_socket();
-  return wait_connected(deadline);
+  PERDURE_TRY_VOID(wait_connected(deadline));
+  warn_without_socket();
+  return {};
 }
 
 Result<void> TcpEndpoint::accept(Deadline deadline) {
   const int returned = ::fi_accept(endpoint_.get(), nullptr, 0);
   if (returned != 0) return error_of(ErrorCode::Disconnected, "accept " + peer_, returned);
   find_socket();
-  return wait_connected(deadline);
+  PERDURE_TRY_VOID(wait_connected(deadline));
+  warn_without_socket();
+  return {};
+}
+
+/// Of what rests on the provider's socket: once in a process.
+void TcpEndpoint::warn_without_socket() const {
+  static std::atomic<bool> said{false};
+  if (socket_ >= 0 || said.exchange(true)) return;
+  log_message(Severity::Warning,
+              "libfabric's tcp provider does not show its sockets (1.18 and later do not): a peer "
+              "whose machine has gone is not noticed on an idle connection, and connections are "
+              "not cut in the instant in which a page of a pool is lost; use libfabric 1.17");
 }
 
 /// While a connection is being set up, its socket is what the event queue waits for; from the
