@@ -59,9 +59,8 @@ std::string one_round_trip_text(const plan::SearchResult& result,
                          broken_property(report), counted(report.path.size(), "event"),
                          counted(report.states, "state"));
   }
-  return fmt::format(
-      "\n{}: impossible among those. Each of the {} that take it is wrong:\n{}", what,
-      count, lines);
+  return fmt::format("\n{}: impossible among those. Each of the {} that take it is wrong:\n{}",
+                     what, count, lines);
 }
 
 }  // namespace
