@@ -3,6 +3,7 @@
 #include "fabric/ofi/libfabric.h"
 
 #include "core/assert.h"
+#include "fabric/ofi/failed_sends.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -85,9 +86,12 @@ Result<Libfabric> open_libfabric() {
   const bool whole =
       library != nullptr && find(library, "fi_getinfo", found.getinfo) &&
       find(library, "fi_dupinfo", found.dupinfo) && find(library, "fi_freeinfo", found.freeinfo) &&
-      find(library, "fi_fabric", found.fabric) && find(library, "fi_strerror", found.strerror) &&
-      find(library, "fi_version", found.version);
-  if (whole) return found;
+      find(library, "fi_fabric", found.fabric) && find(library, "fi_open", found.open) &&
+      find(library, "fi_strerror", found.strerror) && find(library, "fi_version", found.version);
+  if (whole) {
+    found.shows_failed_sends = watch_failed_sends(found);
+    return found;
+  }
   const char* reason = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one per thread
   return Error{ErrorCode::Unsupported,
                fmt::format("libfabric can not be loaded: {}; install it (Debian: libfabric1)",

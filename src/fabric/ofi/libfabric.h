@@ -9,6 +9,7 @@
 
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_ext.h>
 
 #include <cstdint>
 
@@ -24,8 +25,10 @@ struct Libfabric {
   decltype(&::fi_dupinfo) dupinfo = nullptr;  // of nullptr: an empty one, as fi_allocinfo()
   decltype(&::fi_freeinfo) freeinfo = nullptr;
   decltype(&::fi_fabric) fabric = nullptr;
+  decltype(&::fi_open) open = nullptr;
   decltype(&::fi_strerror) strerror = nullptr;
   decltype(&::fi_version) version = nullptr;
+  bool shows_failed_sends = false;  // failed_sends.h
 };
 
 /// Loads it, once for the life of the process. The handlers of signals stay as they are, but not

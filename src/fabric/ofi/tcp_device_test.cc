@@ -1,11 +1,14 @@
-// What is particular to tcp: peers that begin a handshake and stop.
+// What is particular to tcp: peers that begin a handshake and stop; memory that can not be sent.
 #include "fabric/ofi/ofi.h"
 #include "fabric/socket_address.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 
 namespace perdure::fabric::ofi {
@@ -52,6 +55,126 @@ TEST(TcpDevice, SecondDeviceHasKeysOfItsOwn) {
   EXPECT_NE((*one)->key(), (*two)->key());
   EXPECT_EQ((*local)->key(), 0u);  // not reachable at all
   EXPECT_FALSE((*first)->register_memory({}, Access::Local).ok());
+}
+
+constexpr std::size_t kPage = 4096;
+constexpr std::byte kWritten{0x5a};
+
+/// Four pages of memory; from the third on, the kernel can not read them either once they are lost,
+/// as pages of a file that its medium has lost.
+class LosablePages {
+ public:
+  LosablePages()
+      : at_(static_cast<std::byte*>(::mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+  ~LosablePages() { ::munmap(at_, 4 * kPage); }
+  LosablePages(const LosablePages&) = delete;
+  LosablePages& operator=(const LosablePages&) = delete;
+
+  std::span<std::byte> bytes() { return {at_, 4 * kPage}; }
+  void find() { EXPECT_EQ(::mprotect(at_, 4 * kPage, PROT_READ | PROT_WRITE), 0); }
+  void lose() { EXPECT_EQ(::mprotect(at_ + 2 * kPage, 2 * kPage, PROT_NONE), 0); }
+
+ private:
+  std::byte* at_;
+};
+
+/// Two ends of a connection, and memory of each.
+class FailedSends : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = open_device();
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    device_ = std::move(*device);
+    auto listener = device_->listen("", {});
+    ASSERT_TRUE(listener.ok()) << listener.error().message;
+    std::thread client([&] {
+      auto made = device_->connect((*listener)->address(), {}, {}, soon());
+      if (made.ok()) initiator_ = std::move(*made);
+    });
+    auto incoming = (*listener)->next(soon());
+    if (incoming.ok()) {
+      auto accepted = (*incoming)->accept(soon());
+      if (accepted.ok()) responder_ = std::move(*accepted);
+    }
+    client.join();
+    ASSERT_TRUE(initiator_ && responder_);
+    auto here = device_->register_memory(here_.bytes(), Access::Local);
+    auto there = device_->register_memory(there_.bytes(), Access::RemoteReadWrite);
+    ASSERT_TRUE(here.ok() && there.ok());
+    here_memory_ = std::move(*here);
+    there_memory_ = std::move(*there);
+  }
+
+  WorkRequest request(Opcode opcode, std::size_t from, std::size_t to, std::size_t length) {
+    WorkRequest made;
+    made.opcode = opcode;
+    made.context = ++posted_;
+    made.segments[0] = {here_.bytes().data() + from, length, here_memory_.get()};
+    made.segment_count = 1;
+    made.remote = {there_memory_->key(), there_memory_->base(), there_.bytes().size()};
+    made.remote_offset = to;
+    return made;
+  }
+
+  /// Posts both, one by one, and lets both ends work until both are over; returns how.
+  std::array<std::optional<ErrorCode>, 2> outcomes(const std::array<WorkRequest, 2>& both) {
+    std::array<std::optional<ErrorCode>, 2> how{};
+    for (const WorkRequest& each : both) {
+      EXPECT_TRUE(initiator_->post(std::span(&each, 1)).ok());
+    }
+    std::size_t over = 0;
+    const Deadline within = soon();
+    while (over < both.size() && !within.passed()) {
+      std::array<Completion, 4> found;
+      (void)responder_->poll(found);
+      const std::size_t count = initiator_->poll(found);
+      for (std::size_t i = 0; i < count; ++i) how.at(found[i].context - 1) = found[i].error;
+      over += count;
+    }
+    EXPECT_EQ(over, both.size()) << "an answer never came";
+    return how;
+  }
+
+  LosablePages here_, there_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Memory> here_memory_, there_memory_;
+  std::unique_ptr<Endpoint> initiator_, responder_;
+  std::uint64_t posted_ = 0;
+};
+
+// The provider says nothing of it to either end, and the next answer would be taken for this one.
+TEST_F(FailedSends, AReadOfALostPageBringsNothing) {
+  for (const bool behind_a_good_page : {false, true}) {
+    SCOPED_TRACE(behind_a_good_page);
+    if (behind_a_good_page) {
+      there_.find();
+      SetUp();
+    }
+    posted_ = 0;
+    const auto before = outcomes(
+        {request(Opcode::Read, 0, 2 * kPage, kPage), request(Opcode::Read, 0, kPage, 2 * kPage)});
+    EXPECT_FALSE(before[0] || before[1]) << "while all pages are there";
+    there_.lose();
+    const std::size_t from = behind_a_good_page ? 2 * kPage - 100 : 2 * kPage;
+    posted_ = 0;
+    const auto how = outcomes(
+        {request(Opcode::Read, 0, from, kPage), request(Opcode::Read, 2 * kPage, 0, kPage)});
+    EXPECT_TRUE(how[0]) << "what came is not what was READ";
+    EXPECT_TRUE(how[1]) << "it may have brought anything";
+    EXPECT_FALSE(initiator_->connected() && responder_->connected());
+  }
+}
+
+// Nor may what follows a WRITE that can not be sent to its end arrive as the rest of it.
+TEST_F(FailedSends, NothingTakesThePlaceOfWhatAWriteCouldNotSend) {
+  std::ranges::fill(here_.bytes().subspan(kPage, kPage), kWritten);
+  here_.lose();
+  const auto how = outcomes({request(Opcode::Write, kPage, 0, 2 * kPage),
+                             request(Opcode::Write, kPage, 3 * kPage, kPage)});
+  EXPECT_TRUE(how[0]);
+  const auto rest = there_.bytes().subspan(kPage);
+  EXPECT_TRUE(std::ranges::all_of(rest, [](std::byte each) { return each == std::byte{0}; }));
 }
 #endif
 

@@ -9,6 +9,7 @@
 
 #include "core/log_message.h"
 #include "core/try.h"
+#include "fabric/ofi/failed_sends.h"
 
 #include <algorithm>
 #include <atomic>
@@ -165,14 +166,23 @@ Result<void> TcpEndpoint::accept(Deadline deadline) {
   return {};
 }
 
-/// Of what rests on the provider's socket: once in a process.
+/// Of what rests on the provider's socket, and on its log: each once in a process.
 void TcpEndpoint::warn_without_socket() const {
   static std::atomic<bool> said{false};
-  if (socket_ >= 0 || said.exchange(true)) return;
-  log_message(Severity::Warning,
-              "libfabric's tcp provider does not show its sockets (1.18 and later do not): a peer "
-              "whose machine has gone is not noticed on an idle connection, and connections are "
-              "not cut in the instant in which a page of a pool is lost; use libfabric 1.17");
+  if (socket_ < 0 && !said.exchange(true)) {
+    log_message(Severity::Warning,
+                "libfabric's tcp provider does not show its sockets (1.18 and later do not): a "
+                "peer whose machine has gone is not noticed on an idle connection, and connections "
+                "are not cut in the instant in which a page of a pool is lost, so that wrong bytes "
+                "may be read in its place; use libfabric 1.17");
+  }
+  static std::atomic<bool> said_of_log{false};
+  if (!libfabric().shows_failed_sends && !said_of_log.exchange(true)) {
+    log_message(Severity::Warning,
+                "this program has taken over libfabric's log (fi_import_log) before: where a page "
+                "of a pool is lost that a peer is reading, wrong bytes may arrive in its place; "
+                "let Perdure open its first tcp device before that");
+  }
 }
 
 /// While a connection is being set up, its socket is what the event queue waits for; from the
@@ -304,6 +314,7 @@ inline Result<std::size_t> TcpEndpoint::post_several(std::span<const WorkRequest
 Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) [[unlikely]]
     return Error{ErrorCode::Disconnected, "post: the connection is down"};
+  const CutOnFailedSend cut(socket_);
   if (requests.size() == 1 && post_message(requests[0])) [[likely]]
     return std::size_t{1};
   return post_several(requests);
@@ -417,6 +428,7 @@ void TcpEndpoint::progress() {
     if (peer_left()) return lose("closed by the peer");
   }
   if (arrived_reported_ < arrived_count_) return;  // room for one batch more, not for two
+  const CutOnFailedSend cut(socket_);
   std::array<fi_cq_data_entry, kBatch> batch;
   const std::int64_t returned = ::fi_cq_read(queue_.get(), batch.data(), batch.size());
   if (returned > 0) {
