@@ -305,7 +305,7 @@ Check check_rpmem_persist_apm(const InspectedHost& inspected, const RpmemUser& u
   }
   InspectedHost declared = inspected;
   server::Config settings = inspected.settings();
-  settings.settings.ddio = Ddio::Off;
+  settings.service.settings.ddio = Ddio::Off;
   declared.config = settings;
   const Check ddio = host::check_ddio(declared);
   check.evidence.insert(check.evidence.end(), ddio.evidence.begin(), ddio.evidence.end());

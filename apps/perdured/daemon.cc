@@ -12,30 +12,13 @@
 namespace perdure::daemon {
 namespace {
 
-server::ServiceOptions service_options(const server::Config& config) {
-  server::ServiceOptions options;
-  options.directory = config.directory;
-  options.settings = config.settings;
-  options.settings_by_pool = config.settings_by_pool;
-  options.queue = config.queue;
-  options.pools_max = config.pools_max;
-  options.pool_bytes_max = config.pool_bytes_max;
-  options.endpoints.ack_timeout = config.ack_timeout;
-  options.endpoints.traffic_class = config.traffic_class;
-  options.sessions_max = config.sessions_max;
-  options.sessions_for_writers = config.sessions_for_writers;
-  if (config.spin) options.spin_budget = *config.spin;
-  options.examine = log::report_log;
-  return options;
-}
-
 server::EmulatedMachine::Options machine_options(const server::Config& config) {
   server::EmulatedMachine::Options options;
-  options.profile.domain = config.settings.declared.value_or(PersistenceDomain::Dmp);
-  options.profile.ddio = config.settings.ddio;
-  options.profile.write_order = config.settings.write_order;
-  options.profile.dma_dirties = config.settings.dma_dirties;
-  options.profile.receive_buffers = config.settings.receive_buffers;
+  options.profile.domain = config.service.settings.declared.value_or(PersistenceDomain::Dmp);
+  options.profile.ddio = config.service.settings.ddio;
+  options.profile.write_order = config.service.settings.write_order;
+  options.profile.dma_dirties = config.service.settings.dma_dirties;
+  options.profile.receive_buffers = config.service.settings.receive_buffers;
   options.profile.transport = config.emulated_transport;
   options.profile.capabilities = config.emulated_capabilities;
   options.seed = config.seed;
@@ -79,7 +62,8 @@ Result<std::vector<server::DataPlane>> Daemon::open_planes() {
 }
 
 Result<void> Daemon::serve() {
-  server::ServiceOptions options = service_options(config_);
+  server::ServiceOptions options = config_.service;
+  options.examine = log::report_log;
   server::HttpServerOptions http;
   http.listen = config_.control_listen;
   http.allow_remote = config_.allow_remote;

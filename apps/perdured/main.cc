@@ -78,7 +78,7 @@ Result<server::Config> assemble(const Arguments& arguments) {
     PERDURE_TRY(loaded, server::load_config(arguments.config_file));
     config = std::move(loaded);
   }
-  if (!arguments.pools.empty()) config.directory = arguments.pools;
+  if (!arguments.pools.empty()) config.service.directory = arguments.pools;
   if (!arguments.listen.empty()) {
     PERDURE_TRY(at, control::parse_host_port(arguments.listen));
     config.control_listen = arguments.listen;
@@ -87,12 +87,13 @@ Result<server::Config> assemble(const Arguments& arguments) {
   if (!arguments.data_listen.empty()) config.data_listen = arguments.data_listen;
   if (!arguments.declared.empty()) {
     PERDURE_TRY(declared, server::parse_declared(arguments.declared));
-    config.settings.declared = declared;
-    for (auto& [name, settings] : config.settings_by_pool) settings.declared = declared;
+    config.service.settings.declared = declared;
+    for (auto& [name, settings] : config.service.settings_by_pool) settings.declared = declared;
   }
   if (!arguments.taken_over.empty()) {
-    auto& pools = config.settings_by_pool;
-    pools.emplace(arguments.taken_over, config.settings).first->second.take_over_lease = true;
+    auto& pools = config.service.settings_by_pool;
+    pools.emplace(arguments.taken_over, config.service.settings).first->second.take_over_lease =
+        true;
   }
   if (!arguments.log_level.empty()) {
     PERDURE_TRY(level, server::parse_severity(arguments.log_level));
@@ -139,7 +140,7 @@ Result<void> serve(const server::Config& config, const std::string& port_file,
   app::remove_port_file(port_file);
   PERDURE_TRY(daemon, Daemon::start(config));
   log_message(Severity::Info, fmt::format("control plane at http://{}/, pools of '{}'",
-                                          daemon->control_address(), config.directory));
+                                          daemon->control_address(), config.service.directory));
   for (const Transport transport : daemon->transports()) {
     log_message(Severity::Info, fmt::format("data plane over {} at {}", to_string(transport),
                                             daemon->data_address(transport)));

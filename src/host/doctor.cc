@@ -114,11 +114,12 @@ Storage storage_of(const InspectedHost& inspected, const PoolThere* pool) {
   storage.path = inspected.place.path;
   storage.medium = inspected.place.medium;
   storage.device = inspected.place.device;
-  std::optional<PersistenceDomain> today = config.settings.declared;
+  std::optional<PersistenceDomain> today = config.service.settings.declared;
   std::optional<PersistenceDomain> once;
   if (pool != nullptr) {
     const bool elsewhere = pool->medium.has_value();
-    if (elsewhere || config.settings_by_pool.contains(pool->name)) storage.pool = pool->name;
+    if (elsewhere || config.service.settings_by_pool.contains(pool->name))
+      storage.pool = pool->name;
     if (elsewhere) storage.path = fmt::format("{}/{}.pool", storage.path, pool->name);
     if (elsewhere) storage.medium = *pool->medium;
     if (elsewhere) storage.device = pool->device;
@@ -174,8 +175,8 @@ server::Config InspectedHost::settings() const { return config.ok() ? *config : 
 
 server::PoolSettings InspectedHost::settings_of(const std::string& pool) const {
   const server::Config all = settings();
-  const auto own = all.settings_by_pool.find(pool);
-  return own == all.settings_by_pool.end() ? all.settings : own->second;
+  const auto own = all.service.settings_by_pool.find(pool);
+  return own == all.service.settings_by_pool.end() ? all.service.settings : own->second;
 }
 
 std::vector<Storage> InspectedHost::storages() const {
@@ -218,8 +219,8 @@ std::string domain_words(const InspectedHost& inspected) {
 bool is_any_declared(const InspectedHost& inspected,
                      const std::function<bool(const server::PoolSettings&)>& holds) {
   const server::Config config = inspected.settings();
-  return holds(config.settings) ||
-         std::any_of(config.settings_by_pool.begin(), config.settings_by_pool.end(),
+  return holds(config.service.settings) ||
+         std::any_of(config.service.settings_by_pool.begin(), config.service.settings_by_pool.end(),
                      [&](const auto& pool) { return holds(pool.second); });
 }
 

@@ -43,8 +43,8 @@ std::optional<std::uint64_t> soft_limit(const InspectedHost& inspected, const st
 /// What an RNIC pins: the pools, and the receive buffers of all sessions.
 std::uint64_t bytes_to_pin(const InspectedHost& inspected) {
   const server::Config config = inspected.settings();
-  return inspected.place.pool_bytes +
-         config.sessions_max * config.queue.depth * config.queue.message_bytes_max;
+  return inspected.place.pool_bytes + config.service.sessions_max * config.service.queue.depth *
+                                          config.service.queue.message_bytes_max;
 }
 
 void find_locked_memory(const InspectedHost& inspected, const std::string& process, Check& check) {
@@ -222,7 +222,7 @@ Check check_open_files(const InspectedHost& inspected) {
   constexpr std::uint64_t kDescriptorsOfTheDaemon = 128;
   Check check{"open-files"};
   if (find_unread_config(inspected, check)) return check;
-  const std::uint64_t sessions = inspected.settings().sessions_max;
+  const std::uint64_t sessions = inspected.settings().service.sessions_max;
   const std::uint64_t needed = sessions * kDescriptorsPerSession + kDescriptorsOfTheDaemon;
   for (const auto& process : processes_of_interest(inspected)) {
     const auto limit = soft_limit(inspected, process, "Max open files", check);

@@ -65,8 +65,8 @@ DdioFound read_ddio(const SystemTree& tree, const std::string& port, Check& chec
 /// Whether the configuration says so, for all pools or for one.
 bool is_ddio_declared_off(const InspectedHost& inspected) {
   const server::Config config = inspected.settings();
-  return config.settings.ddio == Ddio::Off ||
-         std::any_of(config.settings_by_pool.begin(), config.settings_by_pool.end(),
+  return config.service.settings.ddio == Ddio::Off ||
+         std::any_of(config.service.settings_by_pool.begin(), config.service.settings_by_pool.end(),
                      [](const auto& pool) { return pool.second.ddio == Ddio::Off; });
 }
 

@@ -255,13 +255,13 @@ std::vector<Declaration> declarations(const InspectedHost& inspected) {
     if (declared && !known) found.push_back({of, *declared, medium});
   };
   if (inspected.place.pools.empty())
-    add("[profile]", config.settings.declared, inspected.place.medium);
+    add("[profile]", config.service.settings.declared, inspected.place.medium);
   for (const PoolThere& pool : inspected.place.pools) {
-    if (pool.is_unseen || config.settings_by_pool.contains(pool.name)) continue;
-    add(pool.medium ? "[profile], of pool " + pool.name : "[profile]", config.settings.declared,
-        pool.medium ? *pool.medium : inspected.place.medium);
+    if (pool.is_unseen || config.service.settings_by_pool.contains(pool.name)) continue;
+    add(pool.medium ? "[profile], of pool " + pool.name : "[profile]",
+        config.service.settings.declared, pool.medium ? *pool.medium : inspected.place.medium);
   }
-  for (const auto& [name, settings] : config.settings_by_pool) {
+  for (const auto& [name, settings] : config.service.settings_by_pool) {
     const auto& pools = inspected.place.pools;
     const auto pool = std::find_if(pools.begin(), pools.end(),
                                    [&name = name](const auto& each) { return each.name == name; });

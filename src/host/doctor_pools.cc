@@ -135,26 +135,26 @@ Check check_pool_quota(const InspectedHost& inspected) {
   if (find_unread_config(inspected, check)) return check;
   const server::Config config = inspected.settings();
   const std::string limit =
-      config.pool_bytes_max == 0 ? "no limit" : format_bytes(config.pool_bytes_max);
+      config.service.pool_bytes_max == 0 ? "no limit" : format_bytes(config.service.pool_bytes_max);
   check.evidence.push_back(fmt::format("allow_remote {}, pools_max {}, pool_bytes_max {}",
-                                       config.allow_remote, config.pools_max, limit));
-  for (const auto& [pool, settings] : config.settings_by_pool) {
+                                       config.allow_remote, config.service.pools_max, limit));
+  for (const auto& [pool, settings] : config.service.settings_by_pool) {
     if (!settings.take_device) continue;
     check.evidence.push_back(fmt::format(
         "pool {}: take_device: whoever asks makes a pool of its device while that is blank", pool));
   }
   if (!config.allow_remote) {
     check.find(Verdict::Ok, "only this machine's programs can ask for pools");
-  } else if (config.pool_bytes_max == 0) {
+  } else if (config.service.pool_bytes_max == 0) {
     check.find(Verdict::Advice,
                fmt::format("whoever reaches perdured can ask for pools until there are {} or the "
                            "file system is full",
-                           config.pools_max),
+                           config.service.pools_max),
                "say in [pools] how many bytes all of them may have: pool_bytes_max = \"SIZE\"",
                {"df -h " + inspected.place.path});
   } else {
     check.find(Verdict::Ok,
-               fmt::format("{} pools at most, of {} together", config.pools_max, limit));
+               fmt::format("{} pools at most, of {} together", config.service.pools_max, limit));
   }
   return check;
 }

@@ -236,11 +236,12 @@ Reading default_tos(const InspectedHost& inspected, const RdmaPort& port) {
 
 void find_timeouts(const InspectedHost& inspected, const RdmaPort& port, Check& check) {
   const server::Config config = inspected.settings();
-  const double once_s = 4.096e-6 * static_cast<double>(std::uint64_t{1} << config.ack_timeout);
+  const double once_s =
+      4.096e-6 * static_cast<double>(std::uint64_t{1} << config.service.endpoints.ack_timeout);
   check.evidence.push_back(
       fmt::format("{}: rnic_ack_timeout is {}",
                   inspected.config.ok() ? inspected.config_file : std::string("perdured by itself"),
-                  config.ack_timeout));
+                  config.service.endpoints.ack_timeout));
   const std::string patience = fmt::format(
       "{}: perdured waits {:.2g} s for an answer, and gives a peer up after about {:.2g} "
       "s (an RNIC may take four times as long)",

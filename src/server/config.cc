@@ -63,7 +63,7 @@ void read_spin(TomlFile& file, Config& config) {
   if (word != nullptr && *word == "auto") return;
   const auto* us = std::get_if<std::int64_t>(value);
   if (us != nullptr && *us >= 0 && *us <= 1'000'000)
-    config.spin = std::chrono::microseconds{*us};
+    config.service.spin_budget = std::chrono::microseconds{*us};
   else
     file.problem("data", "spin_us", "is neither \"auto\" nor between 0 and 1000000");
 }
@@ -74,20 +74,22 @@ void read_data(TomlFile& file, Config& config) {
   read_transports(file, config);
   file.text("data", "rnic", Optional, config.rnic);
   read_spin(file, config);
-  std::size_t ack_timeout = config.ack_timeout;
+  std::size_t ack_timeout = config.service.endpoints.ack_timeout;
   file.number("data", "rnic_ack_timeout", Optional, fabric::kAckTimeoutMin, fabric::kAckTimeoutMax,
               ack_timeout);
-  config.ack_timeout = static_cast<std::uint8_t>(ack_timeout);
+  config.service.endpoints.ack_timeout = static_cast<std::uint8_t>(ack_timeout);
   constexpr std::size_t kNone = 256;
   std::size_t traffic_class = kNone;
   file.number("data", "rnic_traffic_class", Optional, 0, 255, traffic_class);
-  if (traffic_class != kNone) config.traffic_class = static_cast<std::uint8_t>(traffic_class);
-  file.number("data", "sessions_max", Optional, 1, 4096, config.sessions_max);
-  file.number("data", "sessions_for_writers", Optional, 0, 4096, config.sessions_for_writers);
+  if (traffic_class != kNone)
+    config.service.endpoints.traffic_class = static_cast<std::uint8_t>(traffic_class);
+  file.number("data", "sessions_max", Optional, 1, 4096, config.service.sessions_max);
+  file.number("data", "sessions_for_writers", Optional, 0, 4096,
+              config.service.sessions_for_writers);
   file.number("data", "receive_depth", Optional, 2 * persist::kResponderBurst, 4096,
-              config.queue.depth);
+              config.service.queue.depth);
   file.number("data", "message_bytes_max", Optional, 256, 16 * 1024 * 1024,
-              config.queue.message_bytes_max);
+              config.service.queue.message_bytes_max);
 }
 
 void read_settings(TomlFile& file, std::string_view table, PoolSettings& settings) {
@@ -100,7 +102,7 @@ void read_settings(TomlFile& file, std::string_view table, PoolSettings& setting
 }
 
 void read_profile(TomlFile& file, Config& config) {
-  read_settings(file, "profile", config.settings);
+  read_settings(file, "profile", config.service.settings);
   for (const std::string& key : file.keys_in("profile.pool")) {
     file.problem("profile.pool", key, "a pool's profile is a table");
   }
@@ -109,9 +111,9 @@ void read_profile(TomlFile& file, Config& config) {
     if (const auto valid = control::validate_pool_name(name); !valid) {
       file.problem(table, "", valid.error().message);
     }
-    PoolSettings settings = config.settings;
+    PoolSettings settings = config.service.settings;
     read_settings(file, table, settings);
-    config.settings_by_pool.emplace(name, settings);
+    config.service.settings_by_pool.emplace(name, settings);
   }
 }
 
@@ -155,9 +157,9 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
   Config config;
   read_control(read, config);
   read_data(read, config);
-  read.text("pools", "directory", Optional, config.directory);
-  read.number("pools", "pools_max", Optional, 1, 65536, config.pools_max);
-  read.parsed("pools", "pool_bytes_max", Optional, config.pool_bytes_max, parse_bytes);
+  read.text("pools", "directory", Optional, config.service.directory);
+  read.number("pools", "pools_max", Optional, 1, 65536, config.service.pools_max);
+  read.parsed("pools", "pool_bytes_max", Optional, config.service.pool_bytes_max, parse_bytes);
   read_profile(read, config);
   read_emulated(read, config);
   read.parsed("log", "level", Optional, config.log_level, parse_severity);
@@ -173,7 +175,7 @@ Result<Config> load_config(const std::string& file) {
 Result<void> validate(const Config& config) {
   PERDURE_TRY_VOID(control::parse_host_port(config.control_listen));
   PERDURE_TRY_VOID(control::parse_host_port(config.data_listen));
-  if (config.directory.empty()) {
+  if (config.service.directory.empty()) {
     return Error{ErrorCode::InvalidArgument, "[pools] directory is empty; name one"};
   }
   if (config.allow_remote) return {};

@@ -4,7 +4,6 @@
 
 #include <perdure/result.h>
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,8 +12,7 @@
 #include "core/clock.h"
 #include "core/log_message.h"
 #include "fabric/fabric.h"
-#include "persist/responder.h"
-#include "server/served_pool.h"
+#include "server/service.h"
 
 namespace perdure::server {
 
@@ -25,6 +23,11 @@ enum class Fabric {
 };
 
 struct Config {
+  Config() {
+    service.directory = "/var/lib/perdure";
+    service.pools_max = 1024;
+  }
+
   // [control]
   std::string control_listen = "127.0.0.1:7470";
   bool allow_remote = false;  // of both planes: listen where other machines can reach it
@@ -34,21 +37,9 @@ struct Config {
   Fabric fabric = Fabric::Native;
   std::string data_listen = "127.0.0.1:7471";
   std::vector<Transport> transports{Transport::Tcp, Transport::Shm};
-  std::uint8_t ack_timeout = fabric::EndpointOptions{}.ack_timeout;
-  std::optional<std::uint8_t> traffic_class;
   std::string rnic;  // name or address; empty: the first that fits the transport and is up
-  /// How long an idle session polls before it sleeps, while polling pays. Not set: 50 us.
-  std::optional<Nanoseconds> spin;
-  std::size_t sessions_max = 64;
-  std::size_t sessions_for_writers = 0;  // of them; 0: a quarter
-  persist::ReceiveQueue queue;
-  // [pools]
-  std::string directory = "/var/lib/perdure";
-  std::size_t pools_max = 1024;
-  std::uint64_t pool_bytes_max = 0;  // of all pools together; 0: no limit
-  // [profile], [profile.pool.NAME]
-  PoolSettings settings;
-  std::map<std::string, PoolSettings> settings_by_pool;
+  // [data], [pools], [profile] and [profile.pool.NAME]: what the service is told.
+  ServiceOptions service;
   // [emulated]: the machine, beside its [profile]
   Transport emulated_transport = Transport::InfiniBand;
   Capabilities emulated_capabilities{.native_flush = true, .atomic_write = true};

@@ -20,9 +20,9 @@ void check(std::string_view text) {
   PERDURE_ASSERT(control::parse_host_port(config->control_listen).ok());
   PERDURE_ASSERT(control::parse_host_port(config->data_listen).ok());
   PERDURE_ASSERT(!config->transports.empty());
-  PERDURE_ASSERT(config->sessions_max > 0);
-  PERDURE_ASSERT(config->queue.depth >= 2 * persist::kResponderBurst);
-  for (const auto& [name, settings] : config->settings_by_pool) {
+  PERDURE_ASSERT(config->service.sessions_max > 0);
+  PERDURE_ASSERT(config->service.queue.depth >= 2 * persist::kResponderBurst);
+  for (const auto& [name, settings] : config->service.settings_by_pool) {
     PERDURE_ASSERT(control::validate_pool_name(name).ok());
   }
   (void)validate(*config);

@@ -14,15 +14,15 @@ TEST(Config, NothingGivesTheDefaults) {
   const auto config = parse_config("", "x.toml");
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->control_listen, "127.0.0.1:7470");
-  EXPECT_FALSE(config->settings.declared.has_value());
-  EXPECT_EQ(config->settings.ddio, Ddio::On);
-  EXPECT_EQ(config->settings.write_order, WriteOrder::Unknown);
-  EXPECT_EQ(config->settings.dma_dirties, DmaDirties::No);
-  EXPECT_FALSE(config->spin.has_value());
-  EXPECT_EQ(config->ack_timeout, 17);
-  EXPECT_FALSE(config->traffic_class.has_value());
-  EXPECT_EQ(config->pool_bytes_max, 0u);
-  EXPECT_FALSE(config->settings.take_device);
+  EXPECT_FALSE(config->service.settings.declared.has_value());
+  EXPECT_EQ(config->service.settings.ddio, Ddio::On);
+  EXPECT_EQ(config->service.settings.write_order, WriteOrder::Unknown);
+  EXPECT_EQ(config->service.settings.dma_dirties, DmaDirties::No);
+  EXPECT_EQ(config->service.spin_budget, std::chrono::microseconds{50});
+  EXPECT_EQ(config->service.endpoints.ack_timeout, 17);
+  EXPECT_FALSE(config->service.endpoints.traffic_class.has_value());
+  EXPECT_EQ(config->service.pool_bytes_max, 0u);
+  EXPECT_FALSE(config->service.settings.take_device);
   EXPECT_TRUE(validate(*config).ok());
 }
 
@@ -69,23 +69,23 @@ level = "debug"
   EXPECT_TRUE(config->allow_remote);
   EXPECT_EQ(config->data_listen, "127.0.0.1:2");
   EXPECT_EQ(config->transports, std::vector{Transport::Tcp});
-  EXPECT_EQ(config->spin, std::chrono::microseconds{20});
+  EXPECT_EQ(config->service.spin_budget, std::chrono::microseconds{20});
   EXPECT_EQ(config->connections_max, 20u);
   EXPECT_EQ(config->connections_per_address_max, 10u);
-  EXPECT_EQ(config->sessions_max, 3u);
-  EXPECT_EQ(config->sessions_for_writers, 2u);
-  EXPECT_EQ(config->queue.depth, 128u);
-  EXPECT_EQ(config->queue.message_bytes_max, 4096u);
-  EXPECT_EQ(config->directory, "/p");
-  EXPECT_EQ(config->settings.declared, PersistenceDomain::Mhp);
-  EXPECT_EQ(config->settings.ddio, Ddio::Off);
-  EXPECT_EQ(config->settings.write_order, WriteOrder::Ordered);
-  EXPECT_EQ(config->settings.dma_dirties, DmaDirties::Yes);
-  EXPECT_EQ(config->settings.receive_buffers, ReceiveBuffers::Pm);
-  const auto& orders = config->settings_by_pool.at("orders.2");
+  EXPECT_EQ(config->service.sessions_max, 3u);
+  EXPECT_EQ(config->service.sessions_for_writers, 2u);
+  EXPECT_EQ(config->service.queue.depth, 128u);
+  EXPECT_EQ(config->service.queue.message_bytes_max, 4096u);
+  EXPECT_EQ(config->service.directory, "/p");
+  EXPECT_EQ(config->service.settings.declared, PersistenceDomain::Mhp);
+  EXPECT_EQ(config->service.settings.ddio, Ddio::Off);
+  EXPECT_EQ(config->service.settings.write_order, WriteOrder::Ordered);
+  EXPECT_EQ(config->service.settings.dma_dirties, DmaDirties::Yes);
+  EXPECT_EQ(config->service.settings.receive_buffers, ReceiveBuffers::Pm);
+  const auto& orders = config->service.settings_by_pool.at("orders.2");
   EXPECT_EQ(orders.declared, PersistenceDomain::Wsp);
   EXPECT_EQ(orders.ddio, Ddio::Off);  // what a pool does not say is as for all
-  const auto& plain = config->settings_by_pool.at("plain");
+  const auto& plain = config->service.settings_by_pool.at("plain");
   EXPECT_FALSE(plain.declared.has_value());
   EXPECT_EQ(plain.receive_buffers, ReceiveBuffers::Dram);
   EXPECT_EQ(config->fabric, Fabric::Emulated);
@@ -109,13 +109,13 @@ take_device = true
 )",
                                    "x.toml");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->ack_timeout, 14);
-  EXPECT_EQ(config->traffic_class, 106);
-  EXPECT_EQ(config->pools_max, 5u);
-  EXPECT_EQ(config->pool_bytes_max, std::uint64_t{2} << 40);
-  EXPECT_TRUE(config->settings_by_pool.at("device").take_device);
-  EXPECT_FALSE(config->settings_by_pool.at("plain").take_device);
-  EXPECT_FALSE(config->settings.take_device);
+  EXPECT_EQ(config->service.endpoints.ack_timeout, 14);
+  EXPECT_EQ(config->service.endpoints.traffic_class, 106);
+  EXPECT_EQ(config->service.pools_max, 5u);
+  EXPECT_EQ(config->service.pool_bytes_max, std::uint64_t{2} << 40);
+  EXPECT_TRUE(config->service.settings_by_pool.at("device").take_device);
+  EXPECT_FALSE(config->service.settings_by_pool.at("plain").take_device);
+  EXPECT_FALSE(config->service.settings.take_device);
 }
 
 struct Wrong {
@@ -213,18 +213,18 @@ TEST(Config, TheExampleIsRightAndSaysTheDefaults) {
   EXPECT_EQ(config->allow_remote, defaults.allow_remote);
   EXPECT_EQ(config->data_listen, defaults.data_listen);
   EXPECT_EQ(config->transports, defaults.transports);
-  EXPECT_EQ(config->spin, defaults.spin);
+  EXPECT_EQ(config->service.spin_budget, defaults.service.spin_budget);
   EXPECT_EQ(config->connections_max, defaults.connections_max);
   EXPECT_EQ(config->connections_per_address_max, defaults.connections_per_address_max);
-  EXPECT_EQ(config->sessions_max, defaults.sessions_max);
-  EXPECT_EQ(config->sessions_for_writers, defaults.sessions_for_writers);
-  EXPECT_EQ(config->queue.depth, defaults.queue.depth);
-  EXPECT_EQ(config->queue.message_bytes_max, defaults.queue.message_bytes_max);
-  EXPECT_EQ(config->directory, defaults.directory);
-  EXPECT_EQ(config->settings.declared, defaults.settings.declared);
-  EXPECT_EQ(config->settings.ddio, defaults.settings.ddio);
-  EXPECT_EQ(config->settings.receive_buffers, defaults.settings.receive_buffers);
-  EXPECT_TRUE(config->settings_by_pool.empty());
+  EXPECT_EQ(config->service.sessions_max, defaults.service.sessions_max);
+  EXPECT_EQ(config->service.sessions_for_writers, defaults.service.sessions_for_writers);
+  EXPECT_EQ(config->service.queue.depth, defaults.service.queue.depth);
+  EXPECT_EQ(config->service.queue.message_bytes_max, defaults.service.queue.message_bytes_max);
+  EXPECT_EQ(config->service.directory, defaults.service.directory);
+  EXPECT_EQ(config->service.settings.declared, defaults.service.settings.declared);
+  EXPECT_EQ(config->service.settings.ddio, defaults.service.settings.ddio);
+  EXPECT_EQ(config->service.settings.receive_buffers, defaults.service.settings.receive_buffers);
+  EXPECT_TRUE(config->service.settings_by_pool.empty());
   EXPECT_EQ(config->fabric, defaults.fabric);
   EXPECT_EQ(config->emulated_transport, defaults.emulated_transport);
   EXPECT_EQ(config->emulated_capabilities, defaults.emulated_capabilities);
