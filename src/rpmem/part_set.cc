@@ -234,11 +234,15 @@ Result<void> PartSet::set_attributes(const PoolAttributes& attributes) {
 
 Result<void> PartSet::note_client(std::uint64_t client, bool again) {
   const pmem::File& first = files_[0];
+  struct stat now {};
+  if (::fstat(first.descriptor(), &now) != 0) return errno_error(first.path() + ": fstat", errno);
+  // A copy of the file may have the attributes of the original, but not its inode.
+  const std::array<std::uint64_t, 2> noted{client, now.st_ino};
   if (again) {
-    std::uint64_t last = 0;
+    std::array<std::uint64_t, 2> last{};
     const ssize_t got = ::fgetxattr(first.descriptor(), kClientAttribute, &last, sizeof last);
     if (got < 0 && errno == ENOTSUP) return {};
-    if (got == sizeof last && last == client) return {};
+    if (got == sizeof last && last == noted) return {};
     if (got < 0 && errno != ENODATA && errno != ERANGE) {
       return errno_error(first.path() + ": fgetxattr", errno);
     }
@@ -247,7 +251,7 @@ Result<void> PartSet::note_client(std::uint64_t client, bool again) {
                              "before",
                              first.path())};
   }
-  if (::fsetxattr(first.descriptor(), kClientAttribute, &client, sizeof client, 0) != 0) {
+  if (::fsetxattr(first.descriptor(), kClientAttribute, &noted, sizeof noted, 0) != 0) {
     if (errno == ENOTSUP) return {};
     return errno_error(first.path() + ": fsetxattr", errno);
   }

@@ -17,6 +17,8 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <utility>
 
 #include "core/errno_error.h"
 #include "core/forks.h"
@@ -27,7 +29,8 @@ extern char** environ;
 namespace perdure::rpmem {
 namespace {
 
-constexpr std::size_t kComplaintBytesMax = 1024;
+constexpr std::size_t kErrorBytesMax = std::size_t{64} * 1024;  // that ssh may write
+constexpr std::size_t kComplaintBytesMax = 1024;                // the last of them, in an error
 constexpr Nanoseconds kEndWithin = std::chrono::seconds(2);
 constexpr int kReapEveryMs = 2;
 
@@ -167,7 +170,12 @@ Result<std::unique_ptr<RemoteCommand>> RemoteCommand::start(
   command->descriptor_ = pair[0];
   command->made_in_ = forks_so_far();
   note_open(pair[0]);
-  command->errors_ = ::memfd_create("errors of ssh", MFD_CLOEXEC);
+  // Who writes without end is told that there is no more room.
+  command->errors_ = ::memfd_create("errors of ssh", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (command->errors_ >= 0 && (::ftruncate(command->errors_, kErrorBytesMax) != 0 ||
+                                ::fcntl(command->errors_, F_ADD_SEALS, F_SEAL_GROW) != 0)) {
+    ::close(std::exchange(command->errors_, -1));
+  }
   SpawnSettings settings;
   posix_spawn_file_actions_adddup2(&settings.actions, pair[1], 0);
   posix_spawn_file_actions_adddup2(&settings.actions, pair[1], 1);
@@ -247,12 +255,10 @@ Result<std::optional<int>> RemoteCommand::wait(const Deadline& deadline) {
 
 std::string RemoteCommand::complaint() const {
   if (errors_ < 0) return {};
-  const off_t end = ::lseek(errors_, 0, SEEK_END);
-  if (end <= 0) return {};
-  const auto length = std::min(static_cast<std::size_t>(end), kComplaintBytesMax);
-  std::string text(length, '\0');
-  const ssize_t got = ::pread(errors_, text.data(), length, end - static_cast<off_t>(length));
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  std::string text(kErrorBytesMax, '\0');
+  const ssize_t got = ::pread(errors_, text.data(), text.size(), 0);
+  text.resize(got > 0 ? ::strnlen(text.data(), static_cast<std::size_t>(got)) : 0);
+  if (text.size() > kComplaintBytesMax) text.erase(0, text.size() - kComplaintBytesMax);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;

@@ -5,8 +5,10 @@
 #include <librpmem.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -353,10 +355,16 @@ TEST_F(RpmemErrors, AChildOfForkHasNoPartInThePool) {
   EXPECT_EQ(rpmem_close(pool), 0);
 }
 
+constexpr const char* kNoted = "user.perdure.client";  // docs/rpmem.md
+
 // While one has lost its connection another one opens the pool, writes and closes it. Expect: the
-// first one does not go on as if nothing had been; nor where an older copy is in the part's place.
+// first one does not go on as if nothing had been; nor where an older copy is in the part's place,
+// with the part's attributes or without.
 TEST_F(RpmemErrors, WhoComesBackToWhatIsAnothersNowWritesNothing) {
-  for (const bool copy : {false, true}) {
+  enum class Then { Another, Copy, CopyWithAttributes };
+  for (const Then then : {Then::Another, Then::Copy, Then::CopyWithAttributes}) {
+    SCOPED_TRACE(static_cast<int>(then));
+    const bool copy = then != Then::Another;
     const Memory memory;
     RPMEMpool* const first = copy ? open(memory) : create(memory);
     ASSERT_NE(first, nullptr) << rpmem_errormsg();
@@ -366,6 +374,13 @@ TEST_F(RpmemErrors, WhoComesBackToWhatIsAnothersNowWritesNothing) {
     end_last_daemon(target_, SIGKILL);
     if (copy) {
       test::write_text(target_.here("copy"), test::read_whole(part));
+      std::array<char, 64> noted{};
+      const ssize_t got = ::getxattr(part.c_str(), kNoted, noted.data(), noted.size());
+      if (then == Then::CopyWithAttributes && got > 0) {
+        ASSERT_EQ(::setxattr(target_.here("copy").c_str(), kNoted, noted.data(),
+                             static_cast<std::size_t>(got), 0),
+                  0);
+      }
       std::filesystem::rename(target_.here("copy"), part);
     } else {
       const Memory theirs;
