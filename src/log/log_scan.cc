@@ -238,13 +238,13 @@ Result<void> look_behind(ByteSource& bytes, const LogState& state, Lsn until, Be
   const std::uint64_t ring = state.anchor.ring_bytes;
   const std::uint64_t end =
       std::min({state.head.lsn.value + ring, behind.of.value + kLookAheadBytes, until.value});
-  std::vector<std::byte> window;
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(kWindowBytes);
   std::uint64_t window_bytes = kFirstWindowBytes;
   for (std::uint64_t at = behind.looked.value; at + kRecordHeaderBytes <= end;
        at = behind.looked.value) {
     // Windows end where the ring does, and overlap by what may be the beginning of a header.
     const std::uint64_t offset = at % ring;
-    window.resize(std::min({window_bytes, ring - offset, end - at}));
+    const std::span window(memory.get(), std::min({window_bytes, ring - offset, end - at}));
     window_bytes = std::min(2 * window_bytes, kWindowBytes);
     Lsn next{at + window.size() - kRecordHeaderBytes + kRecordAlignment};
     if (window.size() == ring - offset) next.value = at + window.size();
@@ -254,7 +254,7 @@ Result<void> look_behind(ByteSource& bytes, const LogState& state, Lsn until, Be
     }
     PERDURE_TRY_VOID(bytes.read(kRingAt + offset, window));
     for (std::uint64_t i = 0; i + kRecordHeaderBytes <= window.size(); i += kRecordAlignment) {
-      const std::span<const std::byte> rest = std::span<const std::byte>(window).subspan(i);
+      const std::span<const std::byte> rest = window.subspan(i);
       if (!may_begin_at(rest.first<kRecordHeaderBytes>(), Lsn{at + i})) continue;
       const RecordHeader header = decode_record_header(rest.first<kRecordHeaderBytes>());
       if (header.lsn.value != at + i || !epoch_fits(state, header.lsn, header.epoch)) continue;
