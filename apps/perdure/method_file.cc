@@ -162,7 +162,7 @@ Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& wh
   PERDURE_TRY_VOID(only_fields(
       json, where,
       {"domain", "ddio", "receive_buffers", "transport", "write_order", "dma_dirties", "qp_type",
-       "native_flush", "persistent_flush", "ordered_persist", "send_flush"}));
+       "native_flush", "atomic_write", "persistent_flush", "ordered_persist", "send_flush"}));
   ServerProfile server;
   PERDURE_TRY(domain_word, text_at(json, where, "domain"));
   PERDURE_TRY(domain, parse_persistence_domain(domain_word));
@@ -188,9 +188,11 @@ Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& wh
     server.qp_type = type;
   }
   PERDURE_TRY(native_flush, flag_at(json, where, "native_flush"));
+  PERDURE_TRY(atomic_write, flag_at(json, where, "atomic_write"));
   PERDURE_TRY(persistent_flush, flag_at(json, where, "persistent_flush"));
   PERDURE_TRY(ordered_persist, flag_at(json, where, "ordered_persist"));
   server.capabilities.native_flush = native_flush;
+  server.capabilities.atomic_write = atomic_write;
   server.capabilities.persistent_flush = persistent_flush;
   server.capabilities.ordered_persist = ordered_persist;
   PERDURE_TRY(send_flush, flag_at(json, where, "send_flush"));

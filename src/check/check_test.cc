@@ -109,13 +109,17 @@ TEST(Check, AFenceKeepsAPostedWriteBehindTheFlush) {
 }
 
 TEST(Check, AnAtomicWriteStaysBehindTheFlushAndCarriesEightBytes) {
-  const auto dmp = server(PersistenceDomain::Dmp);
+  ServerProfile dmp = server(PersistenceDomain::Dmp);
+  dmp.capabilities.atomic_write = true;
   Method method =
       make(compound(), {post(Verb::Write, {a}), post(Verb::Flush, {a}),
                         post(Verb::WriteAtomic, {b}), post(Verb::Flush, {b}), completion(3)});
   EXPECT_EQ(verdict(method, dmp), "not-modelled");
   method.later_any_size = false;
   EXPECT_EQ(verdict(method, dmp), "holds");
+  // Where the RNIC has none, nothing is said of it.
+  dmp.capabilities.atomic_write = false;
+  EXPECT_EQ(verdict(method, dmp), "not-modelled");
 }
 
 TEST(Check, TwoItemsInOneWriteAreNotOrdered) {

@@ -188,6 +188,9 @@ class Compiler {
       if (step.verb == Verb::WritePersist && !profile_.capabilities.ordered_persist) {
         return not_modelled("the responder has no ordered persist");
       }
+      if (step.verb == Verb::WriteAtomic && !profile_.capabilities.atomic_write) {
+        return not_modelled("the responder's RNIC has no ATOMIC WRITE");
+      }
       for (const Item item : step.items) ++written[item];
       const bool wide = step.verb == Verb::WriteAtomic &&
                         std::any_of(step.items.begin(), step.items.end(),

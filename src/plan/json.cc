@@ -60,6 +60,7 @@ Json scenario_json(const Scenario& scenario) {
     if (has) json["server"][capability] = true;
   };
   name("native_flush", server.capabilities.native_flush);
+  name("atomic_write", server.capabilities.atomic_write);
   name("persistent_flush", server.capabilities.persistent_flush);
   name("ordered_persist", server.capabilities.ordered_persist);
   name("send_flush", server.capabilities.send_flush);
