@@ -149,6 +149,7 @@ class Limits {
     ask("libpmemobj: transactions, 8 threads", transport,
         [&](Finding& f) { return object_threads(f); });
     ask("mirror: opening", transport, [&](Finding& f) { return mirror_opening(f); });
+    ask("mirror by librpmem: opening", transport, [&](Finding& f) { return rpmem_opening(f); });
   }
 
   /// Errors: InvalidArgument: none of the questions is chosen. Nothing has been started then.
@@ -655,6 +656,38 @@ class Limits {
     PERDURE_TRY_VOID(run_in_child(opened));  // makes it
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       PERDURE_TRY(took, run_in_child(opened));
+      finding.bare.values.push_back(took[0].get<double>() / 1e6);
+      finding.perdure.values.push_back(took[1].get<double>() / 1e6);
+    }
+    finding.met = finding.perdure.median() <= 50;
+    return {};
+  }
+
+  Result<void> rpmem_opening(Finding& finding) {
+    finding.unit = "ms";
+    finding.target = "at most 50";
+    finding.note = fmt::format(
+        "rpmem_open of a pool of {} that is there, on an rpmemd that listens, by a new process; "
+        "bare: what the provider takes of that, once in a process",
+        format_bytes(kMirroredBytes));
+    PERDURE_TRY(transport, control::parse_transport_choice(finding.fabric));
+    const std::string place = fmt::format("{}/rpmem-{}", directory_, ++pools_);
+    std::error_code failed;
+    std::filesystem::create_directories(place, failed);
+    if (failed) return Error{ErrorCode::SystemError, place + ": " + failed.message()};
+    PERDURE_TRY(target, ListeningRpmemd::start(place));
+    const auto opened = [&](bool make) {
+      return run_in_child([&](const ChildPipes&) -> Result<nlohmann::json> {
+        const Nanoseconds begun = Clock::monotonic().now();
+        PERDURE_TRY(device, fabric::open_device(*transport));
+        const Nanoseconds provided = Clock::monotonic().now() - begun;
+        PERDURE_TRY(took, opened_by_librpmem(target.address(), finding.fabric, make));
+        return nlohmann::json{provided.count(), (provided + took).count()};
+      });
+    };
+    PERDURE_TRY_VOID(opened(true));
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(took, opened(false));
       finding.bare.values.push_back(took[0].get<double>() / 1e6);
       finding.perdure.values.push_back(took[1].get<double>() / 1e6);
     }

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "control/service_types.h"
@@ -82,6 +83,7 @@ class MirrorThere final : public MirrorUnderTest {
 /// librpmem's functions, as libpmemobj has them: by their names.
 struct Functions {
   decltype(&rpmem_create) create = nullptr;
+  decltype(&rpmem_open) open = nullptr;
   decltype(&rpmem_close) close = nullptr;
   decltype(&rpmem_persist) persist = nullptr;
   decltype(&rpmem_flush) flush = nullptr;
@@ -95,45 +97,57 @@ Result<Functions> load_librpmem() {
   void* library = ::dlopen(built.c_str(), RTLD_NOW);
   if (library == nullptr) library = ::dlopen("librpmem.so.1", RTLD_NOW);
   Functions all;
-  const bool found = library != nullptr && look_up(library, "rpmem_create", all.create) &&
-                     look_up(library, "rpmem_close", all.close) &&
-                     look_up(library, "rpmem_persist", all.persist) &&
-                     look_up(library, "rpmem_flush", all.flush) &&
-                     look_up(library, "rpmem_drain", all.drain) &&
-                     look_up(library, "rpmem_errormsg", all.errormsg);
+  const bool found =
+      library != nullptr && look_up(library, "rpmem_create", all.create) &&
+      look_up(library, "rpmem_open", all.open) && look_up(library, "rpmem_close", all.close) &&
+      look_up(library, "rpmem_persist", all.persist) &&
+      look_up(library, "rpmem_flush", all.flush) && look_up(library, "rpmem_drain", all.drain) &&
+      look_up(library, "rpmem_errormsg", all.errormsg);
   if (found) return all;
   return Error{ErrorCode::NotFound,
                "there is no librpmem.so.1 to be loaded: build the target "
                "rpmem, or install Perdure"};
 }
 
-Result<std::string> find_rpmemd() {
+/// A program of this build, or one that is installed beside this one.
+Result<std::string> find_program(const std::string& name) {
   const std::string here = test::program_directory();
-  for (const std::string& path : {here + "/rpmemd", here + "/../rpmemd/rpmemd"}) {
+  for (const std::string& path :
+       {fmt::format("{}/{}", here, name), fmt::format("{}/../{}/{}", here, name, name)}) {
     if (::access(path.c_str(), X_OK) == 0) return path;
   }
   return Error{ErrorCode::NotFound,
-               "there is no rpmemd beside this program: build the target "
-               "rpmemd, or install Perdure"};
+               fmt::format("there is no {} beside this program: build the target {}, or install "
+                           "Perdure",
+                           name, name)};
+}
+
+/// What an rpmemd is told, and a set "r.set" of one part.
+Result<void> write_target(const std::string& directory) {
+  PERDURE_TRY_VOID(write_file(
+      directory + "/r.set", fmt::format("PMEMPOOLSET\n{} {}/r.part\n", kMirroredBytes, directory)));
+  return write_file(
+      directory + "/conf",
+      fmt::format("poolset-dir = {}\nuse-syslog = no\ndeclare-domain = dmp\n", directory));
+}
+
+/// What librpmem reads when it is opened; no other thread looks at the environment meanwhile.
+void tell_librpmem(const std::string& ssh, const std::string& transport) {
+  ::setenv("RPMEM_SSH", ssh.c_str(), 1);                      // NOLINT(concurrency-mt-unsafe)
+  ::setenv("PERDURE_RPMEM_TRANSPORT", transport.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
 }
 
 /// A target in `directory`, and what stands in for ssh; librpmem is told by the environment.
 Result<void> make_target(const std::string& directory, const std::string& transport) {
-  PERDURE_TRY(rpmemd, find_rpmemd());
-  PERDURE_TRY_VOID(write_file(
-      directory + "/r.set", fmt::format("PMEMPOOLSET\n{} {}/r.part\n", kMirroredBytes, directory)));
-  PERDURE_TRY_VOID(write_file(
-      directory + "/conf",
-      fmt::format("poolset-dir = {}\nuse-syslog = no\ndeclare-domain = dmp\n", directory)));
+  PERDURE_TRY(rpmemd, find_program("rpmemd"));
+  PERDURE_TRY_VOID(write_target(directory));
   const std::string ssh = directory + "/ssh";
   PERDURE_TRY_VOID(write_file(
       ssh, fmt::format("#!/bin/sh\nexport SSH_CONNECTION='127.0.0.1 50000 127.0.0.1 22'\n"
                        "exec '{}' --config '{}/conf'\n",
                        rpmemd, directory)));
   if (::chmod(ssh.c_str(), 0755) != 0) return errno_error(ssh, errno);
-  // What librpmem reads when it is opened; no other thread looks at the environment meanwhile.
-  ::setenv("RPMEM_SSH", ssh.c_str(), 1);                      // NOLINT(concurrency-mt-unsafe)
-  ::setenv("PERDURE_RPMEM_TRANSPORT", transport.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  tell_librpmem(ssh, transport);
   return {};
 }
 
@@ -147,17 +161,29 @@ class LibrpmemThere final : public MirrorUnderTest {
   LibrpmemThere(const LibrpmemThere&) = delete;
   LibrpmemThere& operator=(const LibrpmemThere&) = delete;
 
-  Result<void> open() {
+  Result<void> make_memory() {
     memory_ =
         ::mmap(nullptr, kMirroredBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory_ == MAP_FAILED) return errno_error("mmap", errno);
     std::memset(memory_, 0x5a, kMirroredBytes);
+    return {};
+  }
+  /// The pool is made there. Requires memory.
+  Result<void> create(const std::string& target) {
     rpmem_pool_attr attributes{};
     std::memcpy(attributes.signature, "LIMITS", 6);
     attributes.major = 1;
     attributes.incompat_features = 2;
     unsigned lanes = kLanes;
-    pool_ = functions_.create("localhost", "r.set", memory_, kMirroredBytes, &lanes, &attributes);
+    pool_ =
+        functions_.create(target.c_str(), "r.set", memory_, kMirroredBytes, &lanes, &attributes);
+    return outcome(pool_ != nullptr);
+  }
+  /// It is there. Requires memory.
+  Result<void> open(const std::string& target) {
+    rpmem_pool_attr attributes{};
+    unsigned lanes = kLanes;
+    pool_ = functions_.open(target.c_str(), "r.set", memory_, kMirroredBytes, &lanes, &attributes);
     return outcome(pool_ != nullptr);
   }
 
@@ -231,8 +257,46 @@ Result<std::unique_ptr<MirrorUnderTest>> open_librpmem(const std::string& direct
   PERDURE_TRY_VOID(make_target(directory, transport));
   PERDURE_TRY(functions, load_librpmem());
   auto memory = std::make_unique<LibrpmemThere>(functions);
-  PERDURE_TRY_VOID(memory->open());
+  PERDURE_TRY_VOID(memory->make_memory());
+  PERDURE_TRY_VOID(memory->create("localhost"));
   return std::unique_ptr<MirrorUnderTest>(std::move(memory));
+}
+
+Result<ListeningRpmemd> ListeningRpmemd::start(const std::string& directory) {
+  PERDURE_TRY(rpmemd, find_program("rpmemd"));
+  PERDURE_TRY_VOID(write_target(directory));
+  const std::string said = directory + "/said";
+  ListeningRpmemd listening;
+  PERDURE_TRY(process,
+              test::ChildProcess::start(
+                  {rpmemd, "--listen", "127.0.0.1:0", "--config", directory + "/conf"}, said));
+  listening.process_ = std::move(process);
+  constexpr std::string_view kSays = "listening at ";
+  const Deadline within = Deadline::after(std::chrono::seconds(20));
+  for (;;) {
+    const std::string text = read_text(said);
+    const auto at = text.find(kSays);
+    if (at != std::string::npos && text.back() == '\n') {
+      listening.address_ = text.substr(at + kSays.size(), text.find('\n', at) - at - kSays.size());
+      return listening;
+    }
+    if (!listening.process_.running() || within.passed()) {
+      return Error{ErrorCode::SystemError, "rpmemd does not listen: " + text};
+    }
+    test::pause_for(std::chrono::milliseconds(5));
+  }
+}
+
+Result<Nanoseconds> opened_by_librpmem(const std::string& address, const std::string& transport,
+                                       bool make) {
+  PERDURE_TRY(connect, find_program("perdure-rpmem-connect"));
+  tell_librpmem(connect, transport);
+  PERDURE_TRY(functions, load_librpmem());
+  LibrpmemThere memory(functions);
+  PERDURE_TRY_VOID(memory.make_memory());
+  const Nanoseconds begun = Clock::monotonic().now();
+  PERDURE_TRY_VOID(make ? memory.create(address) : memory.open(address));
+  return Clock::monotonic().now() - begun;
 }
 
 Result<void> prepare_librpmem(const std::string& directory, const std::string& transport) {

@@ -5,7 +5,9 @@
 #include <dlfcn.h>
 #include <perdure/result.h>
 
+#include "core/clock.h"
 #include "report/histogram.h"
+#include "testing/process.h"
 
 #include <cstdint>
 #include <functional>
@@ -57,6 +59,23 @@ bool look_up(void* library, const char* name, Function& function) {
 /// A target for librpmem in `directory`, which has a set "r.set" of kMirroredBytes; librpmem.so.1
 /// of this build is loaded, and found by who loads it by its name. Errors: as open_librpmem.
 Result<void> prepare_librpmem(const std::string& directory, const std::string& transport);
+
+/// An rpmemd that listens in ssh's place, with a set "r.set" of kMirroredBytes in `directory`.
+class ListeningRpmemd {
+ public:
+  /// Errors: NotFound (no rpmemd beside this program), SystemError, with what it says.
+  static Result<ListeningRpmemd> start(const std::string& directory);
+  const std::string& address() const { return address_; }
+
+ private:
+  test::ChildProcess process_;
+  std::string address_;
+};
+
+/// The time of rpmem_open of its pool, or with `make` of rpmem_create. For a process of its own:
+/// librpmem is loaded there. Errors: as open_librpmem.
+Result<Nanoseconds> opened_by_librpmem(const std::string& address, const std::string& transport,
+                                       bool make);
 
 /// Times of `one`, called so often.
 Result<report::Histogram> timed(std::uint64_t count,
