@@ -238,6 +238,7 @@ Result<void> look_behind(ByteSource& bytes, const LogState& state, Lsn until, Be
   const std::uint64_t ring = state.anchor.ring_bytes;
   const std::uint64_t end =
       std::min({state.head.lsn.value + ring, behind.of.value + kLookAheadBytes, until.value});
+  if (behind.looked.value + kRecordHeaderBytes > end) return {};
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(kWindowBytes);
   std::uint64_t window_bytes = kFirstWindowBytes;
   for (std::uint64_t at = behind.looked.value; at + kRecordHeaderBytes <= end;

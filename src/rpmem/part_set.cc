@@ -234,15 +234,23 @@ Result<void> PartSet::set_attributes(const PoolAttributes& attributes) {
 
 Result<void> PartSet::note_client(std::uint64_t client, bool again) {
   const pmem::File& first = files_[0];
-  struct stat now {};
-  if (::fstat(first.descriptor(), &now) != 0) return errno_error(first.path() + ": fstat", errno);
-  // A copy of the file may have the attributes of the original, but not its inode.
-  const std::array<std::uint64_t, 2> noted{client, now.st_ino};
+  struct statx now {};
+  constexpr unsigned kWanted = STATX_INO | STATX_BTIME;
+  if (::statx(first.descriptor(), "", AT_EMPTY_PATH, kWanted, &now) != 0) {
+    return errno_error(first.path() + ": statx", errno);
+  }
+  // A copy of the file may have the attributes of the original, and its inode where that was
+  // removed before, but not when it was made.
+  const bool told = (now.stx_mask & STATX_BTIME) != 0;
+  const std::array<std::uint64_t, 4> noted{
+      client, now.stx_ino, told ? static_cast<std::uint64_t>(now.stx_btime.tv_sec) : 0,
+      told ? now.stx_btime.tv_nsec : 0};
   if (again) {
-    std::array<std::uint64_t, 2> last{};
+    std::array<std::uint64_t, 4> last{};
     const ssize_t got = ::fgetxattr(first.descriptor(), kClientAttribute, &last, sizeof last);
     if (got < 0 && errno == ENOTSUP) return {};
     if (got == sizeof last && last == noted) return {};
+    if (got == sizeof client && last[0] == client) return {};  // as earlier versions noted it
     if (got < 0 && errno != ENODATA && errno != ERANGE) {
       return errno_error(first.path() + ": fgetxattr", errno);
     }

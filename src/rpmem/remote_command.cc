@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +31,7 @@ namespace perdure::rpmem {
 namespace {
 
 constexpr std::size_t kErrorBytesMax = std::size_t{64} * 1024;  // that ssh may write
-constexpr std::size_t kComplaintBytesMax = 1024;                // the last of them, in an error
+constexpr std::size_t kComplaintBytesMax = 1024;                // of them, the last, in an error
 constexpr Nanoseconds kEndWithin = std::chrono::seconds(2);
 constexpr int kReapEveryMs = 2;
 
@@ -170,8 +171,11 @@ Result<std::unique_ptr<RemoteCommand>> RemoteCommand::start(
   command->descriptor_ = pair[0];
   command->made_in_ = forks_so_far();
   note_open(pair[0]);
-  // Who writes without end is told that there is no more room.
-  command->errors_ = ::memfd_create("errors of ssh", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  rlimit files{};
+  (void)::getrlimit(RLIMIT_FSIZE, &files);
+  if (files.rlim_cur >= kErrorBytesMax) {  // else the kernel would end this program
+    command->errors_ = ::memfd_create("errors of ssh", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
   if (command->errors_ >= 0 && (::ftruncate(command->errors_, kErrorBytesMax) != 0 ||
                                 ::fcntl(command->errors_, F_ADD_SEALS, F_SEAL_GROW) != 0)) {
     ::close(std::exchange(command->errors_, -1));

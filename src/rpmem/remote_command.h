@@ -50,7 +50,8 @@ class RemoteCommand {
   RemoteCommand& operator=(const RemoteCommand&) = delete;
 
   int descriptor() const { return descriptor_; }
-  /// What it last wrote to its standard error, at most some lines.
+  /// What it wrote to its standard error, at most some lines: the last of the first 64 KiB. What is
+  /// beyond these it is told that there is no room for.
   std::string complaint() const;
   /// The end of what it wrote to its standard output while wait() went on reading that.
   const std::string& said() const { return said_; }

@@ -30,12 +30,11 @@ int is_enabled(const fi_provider*, fi_log_level level, fi_log_subsys, std::uint6
 
 void take_line(const fi_provider* provider, fi_log_level, fi_log_subsys, const char* function, int,
                const char* message) {
+  if (kProvider != provider->name) return;
   const std::string_view text = message;
-  if (kProvider == provider->name && text.find(kFailedSend) != std::string_view::npos) {
-    note_failed_send();
-  }
-  log_message(Severity::Debug, fmt::format("libfabric, {}: {}: {}", provider->name, function,
-                                           text.substr(0, text.find('\n'))));
+  if (text.find(kFailedSend) != std::string_view::npos) note_failed_send();
+  log_message(Severity::Debug,
+              fmt::format("libfabric: {}: {}", function, text.substr(0, text.find('\n'))));
 }
 
 }  // namespace

@@ -10,22 +10,23 @@
 
 namespace perdure::fabric::ofi {
 
-/// Takes over libfabric's log, for the life of the process: its warnings go to Perdure's, as
-/// details, and FI_LOG_LEVEL is not looked at any more.
-/// False: the program itself has it already, and failed sends stay unnoticed.
+/// Takes over libfabric's log, for the life of the process, so this code is never unloaded: the tcp
+/// provider's warnings go to Perdure's log, as details, and FI_LOG_LEVEL is not looked at any more.
+/// False: the program has it already, or another copy of Perdure, and failed sends stay unnoticed.
 bool watch_failed_sends(const Libfabric& library);
 
-/// While it lives, a send that fails in a call of this thread shuts `socket` down; -1: none. One at
-/// a time in a thread. Cost: two stores.
+/// While it lives, a send that fails in a call of this thread shuts `socket` down; -1: none. Around
+/// every call in which the provider may send. Cost: some stores.
 class CutOnFailedSend {
  public:
-  explicit CutOnFailedSend(int socket) { socket_ = socket; }
-  ~CutOnFailedSend() { socket_ = -1; }
+  explicit CutOnFailedSend(int socket) : before_(socket_) { socket_ = socket; }
+  ~CutOnFailedSend() { socket_ = before_; }
   CutOnFailedSend(const CutOnFailedSend&) = delete;
   CutOnFailedSend& operator=(const CutOnFailedSend&) = delete;
 
  private:
   friend void note_failed_send();
+  const int before_;
   static constinit thread_local int socket_;
 };
 

@@ -153,7 +153,7 @@ Result<void> TcpEndpoint::connect(const void* address, std::span<const std::byte
   if (returned != 0) return error_of(ErrorCode::Disconnected, "connect to " + peer_, returned);
   find_socket();
   PERDURE_TRY_VOID(wait_connected(deadline));
-  warn_without_socket();
+  warn_of_libfabric();
   return {};
 }
 
@@ -162,12 +162,12 @@ Result<void> TcpEndpoint::accept(Deadline deadline) {
   if (returned != 0) return error_of(ErrorCode::Disconnected, "accept " + peer_, returned);
   find_socket();
   PERDURE_TRY_VOID(wait_connected(deadline));
-  warn_without_socket();
+  warn_of_libfabric();
   return {};
 }
 
-/// Of what rests on the provider's socket, and on its log: each once in a process.
-void TcpEndpoint::warn_without_socket() const {
+/// Of what this libfabric does not show: each once in a process.
+void TcpEndpoint::warn_of_libfabric() const {
   static std::atomic<bool> said{false};
   if (socket_ < 0 && !said.exchange(true)) {
     log_message(Severity::Warning,
@@ -179,9 +179,10 @@ void TcpEndpoint::warn_without_socket() const {
   static std::atomic<bool> said_of_log{false};
   if (!libfabric().shows_failed_sends && !said_of_log.exchange(true)) {
     log_message(Severity::Warning,
-                "this program has taken over libfabric's log (fi_import_log) before: where a page "
-                "of a pool is lost that a peer is reading, wrong bytes may arrive in its place; "
-                "let Perdure open its first tcp device before that");
+                "this program, or another copy of Perdure in it, has taken over libfabric's log "
+                "(fi_import_log) before: where a page of a pool is lost that a peer is reading, "
+                "wrong bytes may arrive in its place; let this copy open its first tcp device "
+                "before that");
   }
 }
 
@@ -468,6 +469,7 @@ void TcpEndpoint::take(std::uint64_t tag, std::uint64_t flags, std::uint64_t len
 
 bool TcpEndpoint::arm() {
   if (lost_ || arrived_reported_ < arrived_count_ || requests_.reportable()) return false;
+  const CutOnFailedSend cut(socket_);  // it looks at the socket, and answers
   fid* waited = &queue_->fid;
   if (::fi_trywait(domain_->fabric, &waited, 1) != 0) return false;
   if (peer_left()) {

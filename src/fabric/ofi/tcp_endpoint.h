@@ -46,7 +46,7 @@ class TcpEndpoint final : public Endpoint {
   TcpEndpoint(std::shared_ptr<Domain> domain, const EndpointOptions& options, std::string peer);
 
   Result<void> wait_connected(Deadline deadline);
-  void warn_without_socket() const;
+  void warn_of_libfabric() const;
   bool post_message(const WorkRequest& message);
   bool post_access(const WorkRequest& request);
   bool fill_in_access(const WorkRequest& request);
