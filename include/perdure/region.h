@@ -250,7 +250,8 @@ class Region {
   bool arm();
 
   /// The caller has seen to it that all replicas that are up hold the same: from now on they are
-  /// whole. Errors: QuorumLost, Fenced.
+  /// whole. Those that are down, or just coming back, are not: they get everything from one that
+  /// is. Errors: QuorumLost, Fenced.
   Result<void> note_equal();
 
   RegionStatus status() const;

@@ -129,6 +129,7 @@ bool ReplicatedRegion::find_newer_writer(const std::optional<Deadline>& until) {
     // Another pool that has come to its place says nothing of this region.
     const bool other = pool.ok() && !replica.uuid.empty() && pool->uuid != replica.uuid;
     if (!pool.ok() || other || pool->epoch <= epoch_) continue;
+    if (replica.uuid.empty() && !check_content(replica.session.peer(), within)) continue;
     fenced_ = taken_over(*pool);
   }
   return fenced_.has_value();
@@ -330,6 +331,8 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
                                to_string(level), lost(deadline).message)};
     }
     if (deadline.passed()) {
+      progress();  // bringing one back may have taken all the time
+      if (reached(ticket, level)) return {};
       return Error{ErrorCode::TimedOut,
                    fmt::format("update {} is not {} yet", ticket.number, to_string(level))};
     }
@@ -419,6 +422,31 @@ Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
   return session.value_before(*number);
 }
 
+/// The furthest of those that are whole, else of all, once it has what was reported as committed.
+Result<std::size_t> ReplicatedRegion::best_to_read() {
+  const auto worse = [](const Replica& one, const Replica& other) {
+    const auto rank = [](const Replica& each) {
+      return std::tuple(each.session.up(), !each.catching_up, each.whole, each.resolved);
+    };
+    return rank(one) < rank(other);
+  };
+  const std::uint64_t committed = reached_by(quorum_);
+  const Nanoseconds since = clock_.now();
+  for (;;) {
+    progress();
+    const auto found = std::max_element(replicas_.begin(), replicas_.end(), worse);
+    if (!found->session.up()) return Error{ErrorCode::Disconnected, lost().message};
+    if (found->catching_up) {
+      return Error{ErrorCode::Disconnected,
+                   fmt::format("{} alone is up, and is just coming back: it may lack what was "
+                               "reported; wait, or name it",
+                               found->session.peer().name())};
+    }
+    if (found->resolved >= committed) return static_cast<std::size_t>(found - replicas_.begin());
+    rest(since, kRestSlice);
+  }
+}
+
 Result<void> ReplicatedRegion::read(std::uint64_t at, std::span<std::byte> into,
                                     std::size_t which) {
   if (into.size() > bytes_ || at > bytes_ - into.size()) {
@@ -426,17 +454,8 @@ Result<void> ReplicatedRegion::read(std::uint64_t at, std::span<std::byte> into,
                  fmt::format("bytes {}+{} lie outside the region's {}", at, into.size(), bytes_)};
   }
   if (which == Region::kAny) {
-    progress();
-    // One that has every update that was reported: the furthest of those that are whole.
-    const auto worse = [](const Replica& one, const Replica& other) {
-      const auto rank = [](const Replica& each) {
-        return std::tuple(each.session.up(), !each.catching_up, each.whole, each.resolved);
-      };
-      return rank(one) < rank(other);
-    };
-    const auto found = std::max_element(replicas_.begin(), replicas_.end(), worse);
-    if (!found->session.up()) return Error{ErrorCode::Disconnected, lost().message};
-    which = static_cast<std::size_t>(found - replicas_.begin());
+    PERDURE_TRY(best, best_to_read());
+    which = best;
   }
   if (which >= replicas_.size()) {
     return Error{ErrorCode::InvalidArgument,
@@ -499,14 +518,16 @@ bool ReplicatedRegion::arm() {
   return armed;
 }
 
-/// Until everything has resolved on every replica that is up.
+/// Until everything has resolved on every replica that is up; in an end that has no more time for
+/// those that return, on the others.
 Result<void> ReplicatedRegion::drain(const Deadline& deadline) {
   const Nanoseconds since = clock_.now();
   for (;;) {
     progress(deadline);
-    bring_back(deadline);
+    if (!ending_) bring_back(deadline);
     const auto behind = std::find_if(replicas_.begin(), replicas_.end(), [&](const auto& each) {
-      return each.session.up() && (!each.session.idle() || each.sent != begun_ || returns(each));
+      if (!each.session.up() || (ending_ && is_returning(each))) return false;
+      return !each.session.idle() || each.sent != begun_ || returns(each);
     });
     if (behind == replicas_.end()) return {};
     if (deadline.passed()) {
@@ -521,34 +542,49 @@ Result<void> ReplicatedRegion::drain(const Deadline& deadline) {
 Result<void> ReplicatedRegion::note_equal() {
   PERDURE_TRY_VOID(drain(Deadline(clock_, std::chrono::hours(1))));
   if (up() < quorum_) return lost();
+  std::size_t noted = 0;
   for (Replica& replica : replicas_) {
-    if (!replica.session.up() || replica.missed) continue;
+    if (!replica.session.up()) {
+      forget(replica);  // it does not hold the same: it gets everything when it comes back
+      continue;
+    }
+    if (replica.missed) {
+      replica.whole = false;
+      continue;
+    }
     replica.whole = may_know();
     if (auto written = write_state(replica, false); !written && replica.session.up()) {
       replica.session.mark_down(written.error());
     }
-    if (!replica.mixed || !replica.session.up()) continue;
-    if (auto said = mark_mixed(replica, false); !said && replica.session.up()) {
-      replica.session.mark_down(said.error());
+    if (replica.mixed && replica.session.up()) {
+      if (auto said = mark_mixed(replica, false); !said && replica.session.up()) {
+        replica.session.mark_down(said.error());
+      }
     }
+    if (replica.session.up()) ++noted;
   }
-  return up() < quorum_ ? Result<void>(lost()) : Result<void>{};
+  return noted < quorum_ ? Result<void>(lost()) : Result<void>{};
 }
 
 Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
   const Deadline deadline(clock_, timeout);
-  PERDURE_TRY_VOID(drain(deadline));
+  // A return may take longer than there is time: those that have everything are to say so.
+  const auto drained = drain(Deadline(clock_, timeout - timeout / 4));
+  ending_ = true;
+  if (!drained.ok()) (void)drain(Deadline(clock_, deadline.left() / 2));
   // What is only visible may be lost here and not there: such a session leaves no end behind.
   const bool lasts = options_.level == Level::Durable || begun_ == 0;
   for (Replica& replica : replicas_) {
-    if (!replica.session.up() || replica.missed || !lasts) continue;
+    const bool behind = is_returning(replica) || !replica.session.idle() || replica.sent != begun_;
+    if (!replica.session.up() || behind || !lasts) continue;
     replica.session.set_deadline(deadline);
     if (auto written = write_state(replica, true); !written && replica.session.up()) {
       replica.session.mark_down(written.error());
     }
   }
-  const bool enough = up() >= quorum_;
+  const bool enough = up() >= quorum_ && reached_by(quorum_) == begun_;
   Result<void> closed = enough ? Result<void>{} : Result<void>(lost(deadline));
+  if (!drained.ok()) closed = drained;
   // Whoever opens it next finds no writer. A peer that is silent takes none of the others' time.
   auto to_ask = static_cast<Nanoseconds::rep>(replicas_.size());
   for (Replica& replica : replicas_) {

@@ -134,6 +134,9 @@ class ReplicatedRegion {
     bool to_be_asked() const { return !session.up() && (!ask_again || ask_again->passed()); }
   };
 
+  /// Pieces that a replica lacks, kept apart from each other though that takes memory.
+  static constexpr std::size_t kApartMax = 1 << 20;
+
   ReplicatedRegion(const RegionOptions& options, const Clock& clock, bool threads);
   client::DurableSessionOptions session_options() const;
   Result<void> ask_pools();
@@ -148,6 +151,7 @@ class ReplicatedRegion {
   Result<void> write_own(Replica& replica, std::uint64_t at, std::span<const std::byte> bytes);
   Result<void> write_state(Replica& replica, bool closed);
   Result<void> drain(const Deadline& deadline);
+  Result<std::size_t> best_to_read();
 
   Error taken_over(const control::PoolDescription& pool) const;
   Error too_few(const std::string& doing) const;
@@ -196,6 +200,7 @@ class ReplicatedRegion {
   void forget(Replica& replica);
   static Result<void> check_apart(const std::string& uuid, const Known& known);
   Known known_beside(const Replica& replica) const;
+  Result<void> check_content(client::Peer& peer, const Deadline& within) const;
   Result<Connected> connect(client::DurableSession successor, const Known& known,
                             const std::function<Deadline()>& until);
   void begin_connecting(Replica& replica);
@@ -204,6 +209,7 @@ class ReplicatedRegion {
   bool connects() const;
   Result<void> take_up(Replica& replica, const Deadline& deadline);
   Result<void> adopt(Replica& replica, const RegionStart& start);
+  bool excludes_newer_writer(const Replica& blank) const;
   Result<void> mark_mixed(Replica& replica, bool mixed);
   void end_return(Replica& replica, const Deadline& deadline);
   Result<void> say_returned(Replica& replica);
@@ -211,6 +217,9 @@ class ReplicatedRegion {
   std::optional<Copy> next_copy(std::size_t target) const;
   std::optional<Copy> next_staged(std::size_t target) const;
   bool returns(const Replica& replica) const;
+  static bool is_returning(const Replica& replica) {
+    return replica.missed.has_value() || replica.catching_up;
+  }
   void copy_on();
   void begin_copy();
   void write_copy();
@@ -240,6 +249,7 @@ class ReplicatedRegion {
   std::deque<KeptUpdate> kept_;  // up to begun_, one after the other
   std::optional<Copy> copy_;
   std::optional<Error> fenced_;  // by a newer writer
+  bool ending_ = false;          // it is being closed, and nothing is copied any more
   std::optional<int> completion_fd_;
   std::vector<persist::UpdateItem> items_;  // scratch of write
   std::vector<client::Ranges> ranges_;

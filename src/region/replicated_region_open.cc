@@ -291,6 +291,23 @@ Result<void> ReplicatedRegion::check_apart(const std::string& uuid, const Known&
   return {};
 }
 
+/// That a pool which this writer has not seen yet holds this region, or nothing. Disturbs nobody.
+/// Looks at nothing that changes while the region is open.
+Result<void> ReplicatedRegion::check_content(client::Peer& peer, const Deadline& within) const {
+  PERDURE_TRY(reader, client::RemoteBytes::open_for_writer(peer, options_.pool,
+                                                           options_.peer_timeout, clock_, within));
+  if (reader->size() <= kDataAt) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("the pool in its place has {} bytes; a region takes more than {}",
+                             reader->size(), kDataAt)};
+  }
+  std::vector<std::byte> bytes(kDataAt);
+  PERDURE_TRY_VOID(reader->read(0, bytes));
+  PERDURE_TRY(start, decode_start(bytes));
+  if (!start.header || *start.header == header_) return {};
+  return Error{ErrorCode::InvalidArgument, "the pool in its place holds another region"};
+}
+
 /// Asks for the pool, that may be a replica and where nobody has fenced us; opens a session,
 /// registers what its updates lie in, and measures and plans it. `until` is asked before each step.
 /// Looks at nothing that changes while the region is open.
@@ -301,12 +318,14 @@ Result<ReplicatedRegion::Connected> ReplicatedRegion::connect(
   session.set_deadline(until());
   PERDURE_TRY(pool, session.peer().describe(options_.pool, session.deadline()));
   PERDURE_TRY_VOID(check_apart(pool.uuid, known));
-  if (pool.epoch > epoch_) {
-    if (known.own.empty() || pool.uuid == known.own) return taken_over(pool);
+  const bool strange = pool.uuid != known.own;
+  if (strange && pool.epoch > epoch_ && !known.own.empty()) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("another pool is in its place ({}), of writer '{}' with epoch {}",
                              pool.uuid, pool.writer_name, pool.epoch.value)};
   }
+  if (strange) PERDURE_TRY_VOID(check_content(session.peer(), until()));
+  if (pool.epoch > epoch_) return taken_over(pool);
   connected.uuid = pool.uuid;
   control::SessionRequest request;
   request.pool = options_.pool;
@@ -314,7 +333,7 @@ Result<ReplicatedRegion::Connected> ReplicatedRegion::connect(
   request.epoch = epoch_;
   request.writer = writer_;
   request.writer_name = options_.writer_name.empty() ? client::this_writer() : options_.writer_name;
-  request.take_over = options_.take_over;
+  request.take_over = options_.take_over && !strange;
   session.set_deadline(until());
   PERDURE_TRY_VOID(session.open(request));
   if (session.connection().pool.uuid != connected.uuid) {

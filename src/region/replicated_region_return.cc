@@ -66,7 +66,6 @@ bool ReplicatedRegion::forget_for_one() {
 /// What lies between pieces it gets only from one that is whole: where none is, they are not joined
 /// as long as there is memory for them.
 std::size_t ReplicatedRegion::pieces_max_for(const Replica& target) const {
-  constexpr std::size_t kApartMax = 1 << 20;
   const bool from_whole = std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& each) {
     return &each != &target && each.whole;
   });
@@ -93,9 +92,10 @@ void ReplicatedRegion::note_sent(std::size_t index, const KeptUpdate& update) {
     }
   }
   for (const Extent& range : update.ranges) {
+    if (!replica.missed->touches(range)) continue;
+    replica.behind = begun_;
     if (!replica.missed->remove(range)) replica.missed_until = begun_;
   }
-  replica.behind = begun_;
 }
 
 /// Its connection is gone: what was in flight on it is missed.
@@ -262,6 +262,12 @@ Result<void> ReplicatedRegion::adopt(Replica& replica, const RegionStart& start)
                  "it does not have what was written before, and no other replica is known to have "
                  "everything: write again what matters, and call note_equal()"};
   }
+  if (!start.header && may_know() && !excludes_newer_writer(replica)) {
+    replica.all_copied = false;
+    return Error{ErrorCode::QuorumLost,
+                 "its pool is blank, and so few others are up that a newer writer may have the "
+                 "rest: it is taken in once more of them are there"};
+  }
   replica.mixed_before = false;
   PERDURE_TRY_VOID(mark_mixed(replica, true));
   replica.start.header = header_;
@@ -269,11 +275,20 @@ Result<void> ReplicatedRegion::adopt(Replica& replica, const RegionStart& start)
   PERDURE_TRY_VOID(write_state(replica, false));
   replica.bytes = size - kDataAt;
   replica.joined = true;
-  replica.missed.emplace();
+  replica.missed.emplace(kApartMax);
   replica.missed->add({0, bytes_});
   replica.missed_until = begun_;
   replica.sent = replica.landed = replica.behind = begun_;
   return {};
+}
+
+/// Whether those beside a blank pool that this writer still has are so many that nobody can have a
+/// quorum without one of them. A blank pool knows of no writer.
+bool ReplicatedRegion::excludes_newer_writer(const Replica& blank) const {
+  const auto ours = std::ranges::count_if(replicas_, [&](const Replica& each) {
+    return &each != &blank && each.joined && each.session.up();
+  });
+  return replicas_.size() - static_cast<std::size_t>(ours) < quorum_;
 }
 
 Result<void> ReplicatedRegion::mark_mixed(Replica& replica, bool mixed) {
@@ -379,7 +394,7 @@ bool ReplicatedRegion::returns(const Replica& replica) const {
 
 /// One piece at a time: READ from one replica, written to the other. Never waits.
 void ReplicatedRegion::copy_on() {
-  if (!copy_) begin_copy();
+  if (!copy_ && !ending_) begin_copy();
   if (!copy_) return;
   Replica& source = replicas_[copy_->source];
   Replica& target = replicas_[copy_->target];

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -821,7 +823,7 @@ TEST(RegionReturn, WhatLiesBetweenIsNotCopiedFromWhoMissedItBefore) {
 }
 
 // A blank pool is being made a replica when writer and source are lost, once after each number of
-// events; of the two that are left one has missed the session. Expect: the region is not opened
+// events; of the two that are left one has missed the session, and is coming back. Expect: the region is not opened
 // with the other one beside it, or none is said to have everything.
 TEST(RegionReturn, APoolThatWasJustTakenSpeaksForNoOlderReplica) {
   constexpr std::uint64_t kAll = 2 * 1024;
@@ -839,6 +841,7 @@ TEST(RegionReturn, APoolThatWasJustTakenSpeaksForNoOlderReplica) {
     group.fill(0, kAll, std::byte{2});
     ASSERT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
     ASSERT_TRUE(group.servers[2]->start_with({}).ok());
+    ASSERT_TRUE(group.servers[1]->start_again().ok());  // else the blank one would not be taken in
     group.world.cut_after(group.servers[2]->machine(), events);
     for (int round = 0; round < 200 && !there && group.servers[2]->machine().powered(); ++round) {
       group.world.tick(std::chrono::milliseconds(20));
@@ -858,6 +861,128 @@ TEST(RegionReturn, APoolThatWasJustTakenSpeaksForNoOlderReplica) {
     }
   }
   EXPECT_GT(opened, 1);
+}
+
+// One is down, and another one's pool was replaced by a blank one, which knows of no writer.
+// Expect: it makes no quorum with the one that is left, since a newer writer may have the one that
+// is down.
+TEST(RegionReturn, ABlankPoolIsNoEvidenceThatNobodyHasTheRest) {
+  Group group(2, {"one", "two", "three"});
+  ASSERT_NE(group.region, nullptr);
+  group.fill(0, 1024, std::byte{1});
+  ASSERT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  group.servers[1]->kill();
+  group.servers[2]->kill();
+  ASSERT_TRUE(group.servers[2]->start_with({}).ok());
+  const std::string blank = pmem::to_string(group.servers[2]->pool_uuid());
+  ASSERT_TRUE(group.poll_until([&] { return group.status(2).pool_uuid == blank; }));
+  EXPECT_FALSE(group.poll_until([&] { return group.status(2).up; }));
+  EXPECT_NE(group.status(2).down_reason.find("blank"), std::string::npos)
+      << group.status(2).down_reason;
+  ASSERT_TRUE(group.servers[1]->start_again().ok());
+  EXPECT_TRUE(group.poll_until([&] { return !group.region->status().may_differ; }));
+}
+
+// Another region's pool is in the place of one. Expect: its writer is not fenced, and nothing is
+// written there.
+TEST(RegionReturn, AStrangersPoolIsLookedAtBeforeItsWriterIsDisturbed) {
+  Group stranger(1, {"stranger"});
+  Group group(2, {"one", "two", "three"});
+  ASSERT_TRUE(stranger.region != nullptr && group.region != nullptr);
+  stranger.fill(0, 1024, std::byte{7});
+  ASSERT_TRUE(stranger.region->close(std::chrono::seconds(10)).ok());
+  for (int session = 0; session < 3; ++session) {
+    group.open_again(2);
+    ASSERT_NE(group.region, nullptr);
+  }
+  const auto theirs = stranger.servers[0]->region().bytes();
+  const std::vector<std::byte> before(theirs.begin(), theirs.end());
+  group.servers[2]->kill();
+  ASSERT_TRUE(group.servers[2]->start_with(before).ok());
+  const auto epoch = group.servers[2]->service().describe(kPool)->epoch;
+  ASSERT_TRUE(group.poll_until([&] {
+    return group.status(2).down_reason.find("another region") != std::string::npos;
+  })) << group.status(2).down_reason;
+  EXPECT_EQ(group.servers[2]->service().describe(kPool)->epoch, epoch);
+  EXPECT_TRUE(std::ranges::equal(group.servers[2]->region().bytes(), before));
+}
+
+// A writer never waits for its last updates. Expect: a return ends all the same.
+TEST(RegionReturn, ItEndsWhileUpdatesAreAlwaysInFlight) {
+  constexpr std::uint64_t kBehind = 8;
+  Group group(2, {"one", "two", "three"});
+  ASSERT_NE(group.region, nullptr);
+  group.servers[0]->kill();
+  group.fill(0, 20 * 1024, std::byte{1});
+  ASSERT_TRUE(group.servers[0]->start_again().ok());
+  ASSERT_TRUE(group.poll_until([&] { return group.status(0).missed_bytes != 0; }));
+  const std::vector<std::byte> word(kWord, std::byte{2});
+  const RangeWrite range{24 * 1024, word};
+  const RangeEpoch epoch(&range, 1);
+  std::deque<RegionTicket> open;
+  bool over = false;
+  for (int round = 0; round < 20'000 && !over; ++round) {
+    const auto written = group.region->write({&epoch, 1});
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    open.push_back(*written);
+    if (open.size() <= kBehind) continue;
+    ASSERT_TRUE(group.region->wait(open.front(), Level::Committed, std::chrono::seconds(1)).ok());
+    open.pop_front();
+    (void)group.region->poll(std::chrono::microseconds(1));
+    over = group.status(0).up && !group.status(0).catching_up;
+  }
+  EXPECT_TRUE(over) << group.status(0).missed_bytes << " bytes are missed";
+}
+
+// There is no time for a copy when the region is closed. Expect: those that have everything are
+// known to the next opening.
+TEST(RegionReturn, WhoIsClosedInTheMidstOfACopyLeavesTheOthersWhole) {
+  constexpr std::uint64_t kBytes = std::uint64_t{8} << 20;
+  Group group(2, {"one", "two", "three"}, std::nullopt, kDataAt + kBytes);
+  ASSERT_NE(group.region, nullptr);
+  group.fill(0, 64 * 1024, std::byte{1});
+  ASSERT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  group.servers[2]->kill();
+  ASSERT_TRUE(group.servers[2]->start_with({}).ok());
+  ASSERT_TRUE(group.poll_until([&] { return group.status(2).catching_up; }));
+  ASSERT_GT(group.status(2).missed_bytes, kBytes / 2);
+  EXPECT_EQ(group.region->close(std::chrono::milliseconds(1)).code(), ErrorCode::TimedOut);
+  group.open_again(2);
+  ASSERT_NE(group.region, nullptr);
+  for (const std::size_t each : {0, 1}) EXPECT_TRUE(group.status(each).whole) << each;
+  EXPECT_FALSE(group.status(2).whole);
+}
+
+// What is up lacks what only the other one has. Expect: it is not read for want of another, and a
+// region that is closed so is not said to have reached its quorum.
+TEST(RegionReturn, WhoIsJustComingBackIsReadOnlyByName) {
+  constexpr std::uint64_t kFirst = 14 * 1024;
+  Group group(1);
+  ASSERT_NE(group.region, nullptr);
+  group.lack_each_others(kFirst, kFirst + kLandingBytes + 2 * 1024);
+  ASSERT_FALSE(HasFatalFailure());
+  std::vector<std::byte> bytes(1024);
+  EXPECT_EQ(group.region->read(kFirst, bytes, Region::kAny).code(), ErrorCode::Disconnected);
+  EXPECT_TRUE(group.region->read(kFirst, bytes, 0).ok());
+  EXPECT_EQ(group.region->close(std::chrono::seconds(5)).code(), ErrorCode::QuorumLost);
+}
+
+// Those that are up are said to hold the same while one is down. Expect: that one is no longer
+// whole, and gets everything.
+TEST(RegionReturn, WhoWasDownWhenTheOthersWereNotedAsEqualGetsEverything) {
+  Group group(2, {"one", "two", "three"});
+  ASSERT_NE(group.region, nullptr);
+  group.fill(0, 4 * 1024, std::byte{1});
+  ASSERT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  group.servers[2]->kill();
+  group.fill(0, 1024, std::byte{2});
+  ASSERT_TRUE(group.poll_until([&] { return !group.status(2).up; }));
+  ASSERT_TRUE(group.region->note_equal().ok());
+  EXPECT_FALSE(group.status(2).whole);
+  ASSERT_TRUE(group.servers[2]->start_again().ok());
+  ASSERT_TRUE(group.poll_until([&] { return group.status(2).catching_up; }));
+  EXPECT_GE(group.status(2).missed_bytes, 8u * 1024) << "more than was written since";
+  EXPECT_TRUE(group.poll_until([&] { return !group.region->status().may_differ; }));
 }
 
 /// Goes silent once a session is open.
