@@ -823,8 +823,8 @@ TEST(RegionReturn, WhatLiesBetweenIsNotCopiedFromWhoMissedItBefore) {
 }
 
 // A blank pool is being made a replica when writer and source are lost, once after each number of
-// events; of the two that are left one has missed the session, and is coming back. Expect: the region is not opened
-// with the other one beside it, or none is said to have everything.
+// events; of the two that are left one has missed the session, and is coming back. Expect: the
+// region is not opened with the other one beside it, or none is said to have everything.
 TEST(RegionReturn, APoolThatWasJustTakenSpeaksForNoOlderReplica) {
   constexpr std::uint64_t kAll = 2 * 1024;
   int opened = 0;
