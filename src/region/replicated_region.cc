@@ -128,8 +128,9 @@ bool ReplicatedRegion::find_newer_writer(const std::optional<Deadline>& until) {
     replica.ask_again = Deadline(clock_, kAskAgain);
     // Another pool that has come to its place says nothing of this region.
     const bool other = pool.ok() && !replica.uuid.empty() && pool->uuid != replica.uuid;
-    if (!pool.ok() || other || pool->epoch <= epoch_) continue;
-    if (replica.uuid.empty() && !check_content(replica.session.peer(), within)) continue;
+    // Nor what it has not joined with: who connects to that looks at what it holds.
+    const bool unseen = !replica.joined && options_.reconnect > std::chrono::milliseconds(0);
+    if (!pool.ok() || other || unseen || pool->epoch <= epoch_) continue;
     fenced_ = taken_over(*pool);
   }
   return fenced_.has_value();
@@ -424,9 +425,14 @@ Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
 
 /// The furthest of those that are whole, else of all, once it has what was reported as committed.
 Result<std::size_t> ReplicatedRegion::best_to_read() {
-  const auto worse = [](const Replica& one, const Replica& other) {
-    const auto rank = [](const Replica& each) {
-      return std::tuple(each.session.up(), !each.catching_up, each.whole, each.resolved);
+  const auto lacks_some = [this](const Replica& each) {
+    const bool copied = copy_ && &replicas_[copy_->target] == &each;
+    return each.missed && (!each.missed->empty() || copied || each.landed < each.behind);
+  };
+  const auto has = [](const Replica& each) { return each.missed ? each.landed : each.resolved; };
+  const auto worse = [&](const Replica& one, const Replica& other) {
+    const auto rank = [&](const Replica& each) {
+      return std::tuple(each.session.up(), !lacks_some(each), each.whole, has(each));
     };
     return rank(one) < rank(other);
   };
@@ -436,13 +442,13 @@ Result<std::size_t> ReplicatedRegion::best_to_read() {
     progress();
     const auto found = std::max_element(replicas_.begin(), replicas_.end(), worse);
     if (!found->session.up()) return Error{ErrorCode::Disconnected, lost().message};
-    if (found->catching_up) {
+    if (lacks_some(*found)) {
       return Error{ErrorCode::Disconnected,
                    fmt::format("{} alone is up, and is just coming back: it may lack what was "
                                "reported; wait, or name it",
                                found->session.peer().name())};
     }
-    if (found->resolved >= committed) return static_cast<std::size_t>(found - replicas_.begin());
+    if (has(*found) >= committed) return static_cast<std::size_t>(found - replicas_.begin());
     rest(since, kRestSlice);
   }
 }
@@ -541,29 +547,33 @@ Result<void> ReplicatedRegion::drain(const Deadline& deadline) {
 
 Result<void> ReplicatedRegion::note_equal() {
   PERDURE_TRY_VOID(drain(Deadline(clock_, std::chrono::hours(1))));
-  if (up() < quorum_) return lost();
-  std::size_t noted = 0;
+  const auto holds_it = [](const Replica& each) { return each.session.up() && !each.missed; };
+  const auto enough = [&] {
+    return std::ranges::count_if(replicas_, holds_it) >= static_cast<std::ptrdiff_t>(quorum_);
+  };
+  if (!enough()) return lost();
   for (Replica& replica : replicas_) {
-    if (!replica.session.up()) {
-      forget(replica);  // it does not hold the same: it gets everything when it comes back
-      continue;
-    }
-    if (replica.missed) {
-      replica.whole = false;
-      continue;
-    }
+    if (!holds_it(replica)) continue;
     replica.whole = may_know();
     if (auto written = write_state(replica, false); !written && replica.session.up()) {
       replica.session.mark_down(written.error());
     }
-    if (replica.mixed && replica.session.up()) {
-      if (auto said = mark_mixed(replica, false); !said && replica.session.up()) {
-        replica.session.mark_down(said.error());
-      }
+    if (!replica.mixed || !replica.session.up()) continue;
+    if (auto said = mark_mixed(replica, false); !said && replica.session.up()) {
+      replica.session.mark_down(said.error());
     }
-    if (replica.session.up()) ++noted;
   }
-  return noted < quorum_ ? Result<void>(lost()) : Result<void>{};
+  if (!enough()) return lost();
+  // The others do not hold the same: each gets everything when it comes back.
+  for (Replica& replica : replicas_) {
+    if (!may_know() || holds_it(replica)) continue;
+    if (replica.session.up()) {
+      replica.session.mark_down(
+          {ErrorCode::Disconnected, "the others were noted as equal while it was coming back"});
+    }
+    forget(replica);
+  }
+  return {};
 }
 
 Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
@@ -574,9 +584,12 @@ Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
   if (!drained.ok()) (void)drain(Deadline(clock_, deadline.left() / 2));
   // What is only visible may be lost here and not there: such a session leaves no end behind.
   const bool lasts = options_.level == Level::Durable || begun_ == 0;
+  bool one_is_behind = false;
   for (Replica& replica : replicas_) {
+    if (!replica.session.up()) continue;
     const bool behind = is_returning(replica) || !replica.session.idle() || replica.sent != begun_;
-    if (!replica.session.up() || behind || !lasts) continue;
+    one_is_behind = one_is_behind || behind;
+    if (behind || !lasts) continue;
     replica.session.set_deadline(deadline);
     if (auto written = write_state(replica, true); !written && replica.session.up()) {
       replica.session.mark_down(written.error());
@@ -584,7 +597,7 @@ Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
   }
   const bool enough = up() >= quorum_ && reached_by(quorum_) == begun_;
   Result<void> closed = enough ? Result<void>{} : Result<void>(lost(deadline));
-  if (!drained.ok()) closed = drained;
+  if (!drained.ok() && one_is_behind) closed = drained;
   // Whoever opens it next finds no writer. A peer that is silent takes none of the others' time.
   auto to_ask = static_cast<Nanoseconds::rep>(replicas_.size());
   for (Replica& replica : replicas_) {

@@ -273,8 +273,9 @@ Result<void> ReplicatedRegion::open_sessions(std::size_t needed) {
   return check_opened();
 }
 
-ReplicatedRegion::Known ReplicatedRegion::known_beside(const Replica& replica) const {
-  Known known{replica.uuid, {}};
+/// `joined`: or it was looked at a moment ago, as the region is being opened.
+ReplicatedRegion::Known ReplicatedRegion::known_beside(const Replica& replica, bool joined) const {
+  Known known{replica.uuid, joined, {}};
   for (const Replica& other : replicas_) {
     if (&other != &replica) known.others.emplace_back(other.session.peer().name(), other.uuid);
   }
@@ -291,9 +292,10 @@ Result<void> ReplicatedRegion::check_apart(const std::string& uuid, const Known&
   return {};
 }
 
-/// That a pool which this writer has not seen yet holds this region, or nothing. Disturbs nobody.
-/// Looks at nothing that changes while the region is open.
-Result<void> ReplicatedRegion::check_content(client::Peer& peer, const Deadline& within) const {
+/// Whether a pool that this writer has not joined with holds this region, or nothing. Disturbs
+/// nobody. Looks at nothing that changes while the region is open. Errors: also InvalidArgument: it
+/// holds something else.
+Result<bool> ReplicatedRegion::check_content(client::Peer& peer, const Deadline& within) const {
   PERDURE_TRY(reader, client::RemoteBytes::open_for_writer(peer, options_.pool,
                                                            options_.peer_timeout, clock_, within));
   if (reader->size() <= kDataAt) {
@@ -304,7 +306,8 @@ Result<void> ReplicatedRegion::check_content(client::Peer& peer, const Deadline&
   std::vector<std::byte> bytes(kDataAt);
   PERDURE_TRY_VOID(reader->read(0, bytes));
   PERDURE_TRY(start, decode_start(bytes));
-  if (!start.header || *start.header == header_) return {};
+  if (!start.header) return false;
+  if (*start.header == header_) return true;
   return Error{ErrorCode::InvalidArgument, "the pool in its place holds another region"};
 }
 
@@ -318,14 +321,17 @@ Result<ReplicatedRegion::Connected> ReplicatedRegion::connect(
   session.set_deadline(until());
   PERDURE_TRY(pool, session.peer().describe(options_.pool, session.deadline()));
   PERDURE_TRY_VOID(check_apart(pool.uuid, known));
-  const bool strange = pool.uuid != known.own;
-  if (strange && pool.epoch > epoch_ && !known.own.empty()) {
+  bool ours = known.joined && pool.uuid == known.own;
+  if (!ours) {
+    PERDURE_TRY(holds_it, check_content(session.peer(), until()));
+    ours = holds_it;
+  }
+  if (pool.epoch > epoch_) {
+    if (ours && (known.own.empty() || pool.uuid == known.own)) return taken_over(pool);
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("another pool is in its place ({}), of writer '{}' with epoch {}",
                              pool.uuid, pool.writer_name, pool.epoch.value)};
   }
-  if (strange) PERDURE_TRY_VOID(check_content(session.peer(), until()));
-  if (pool.epoch > epoch_) return taken_over(pool);
   connected.uuid = pool.uuid;
   control::SessionRequest request;
   request.pool = options_.pool;
@@ -333,7 +339,7 @@ Result<ReplicatedRegion::Connected> ReplicatedRegion::connect(
   request.epoch = epoch_;
   request.writer = writer_;
   request.writer_name = options_.writer_name.empty() ? client::this_writer() : options_.writer_name;
-  request.take_over = options_.take_over && !strange;
+  request.take_over = options_.take_over && ours;
   session.set_deadline(until());
   PERDURE_TRY_VOID(session.open(request));
   if (session.connection().pool.uuid != connected.uuid) {
@@ -362,7 +368,7 @@ void ReplicatedRegion::go_on_over(Replica& replica, Connected connected) {
 
 Result<void> ReplicatedRegion::open_session(Replica& replica) {
   client::DurableSession& session = replica.session;
-  PERDURE_TRY(connected, connect(session.successor(), known_beside(replica),
+  PERDURE_TRY(connected, connect(session.successor(), known_beside(replica, true),
                                  [&] { return Deadline(clock_, options_.peer_timeout); }));
   if (connected.uuid != replica.uuid) {
     return Error{ErrorCode::InvalidArgument,

@@ -144,6 +144,7 @@ void ReplicatedRegion::bring_back(const Deadline& deadline) {
     replica.taken_up = false;
     session.set_deadline(std::nullopt);
     if (back.ok()) continue;
+    if (back.code() == ErrorCode::Fenced && up() < quorum_) fenced_ = back.error();
     session.mark_down(back.error());
     session.put_off(now, clock_.now());
   }
@@ -163,7 +164,8 @@ bool ReplicatedRegion::may_go_on(Replica& replica, bool urgent) {
 
 void ReplicatedRegion::begin_connecting(Replica& replica) {
   const auto successor = std::make_shared<client::DurableSession>(replica.session.successor());
-  const auto work = [this, successor, known = known_beside(replica)](const StoppableClock& steps) {
+  const auto work = [this, successor,
+                     known = known_beside(replica, replica.joined)](const StoppableClock& steps) {
     return connect(std::move(*successor), known,
                    [&] { return steps.after(options_.peer_timeout); });
   };
@@ -180,7 +182,7 @@ bool ReplicatedRegion::connects() const {
 Result<ReplicatedRegion::Connected> ReplicatedRegion::connection_to(Replica& replica,
                                                                     const Deadline& deadline) {
   if (!replica.connection) {
-    return connect(replica.session.successor(), known_beside(replica),
+    return connect(replica.session.successor(), known_beside(replica, replica.joined),
                    [&] { return deadline.within(options_.peer_timeout); });
   }
   auto connected = replica.connection->take();
@@ -191,7 +193,7 @@ Result<ReplicatedRegion::Connected> ReplicatedRegion::connection_to(Replica& rep
 Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadline) {
   PERDURE_TRY(connected, connection_to(replica, deadline));
   // Another one may have come back meanwhile.
-  PERDURE_TRY_VOID(check_apart(connected.uuid, known_beside(replica)));
+  PERDURE_TRY_VOID(check_apart(connected.uuid, known_beside(replica, replica.joined)));
   if (const std::string had = std::exchange(replica.uuid, connected.uuid); had != replica.uuid) {
     forget(replica);
   }
@@ -242,6 +244,7 @@ Result<void> ReplicatedRegion::take_up(Replica& replica, const Deadline& deadlin
 /// copy: it gets everything, from a replica that is known to have it. Until what it says of itself
 /// is written, all of it, the next try begins anew.
 Result<void> ReplicatedRegion::adopt(Replica& replica, const RegionStart& start) {
+  const bool older = replica.joined;  // it has had more
   forget(replica);
   if (start.header && *start.header != header_) {
     return Error{ErrorCode::InvalidArgument, "its pool holds another region"};
@@ -262,11 +265,11 @@ Result<void> ReplicatedRegion::adopt(Replica& replica, const RegionStart& start)
                  "it does not have what was written before, and no other replica is known to have "
                  "everything: write again what matters, and call note_equal()"};
   }
-  if (!start.header && may_know() && !excludes_newer_writer(replica)) {
+  if ((!start.header || older) && may_know() && !excludes_newer_writer(replica)) {
     replica.all_copied = false;
     return Error{ErrorCode::QuorumLost,
-                 "its pool is blank, and so few others are up that a newer writer may have the "
-                 "rest: it is taken in once more of them are there"};
+                 "its pool is blank, or an older copy, and so few others are up that a newer "
+                 "writer may have the rest: it is taken in once more of them are there"};
   }
   replica.mixed_before = false;
   PERDURE_TRY_VOID(mark_mixed(replica, true));
