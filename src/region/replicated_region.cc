@@ -128,8 +128,8 @@ bool ReplicatedRegion::find_newer_writer(const std::optional<Deadline>& until) {
     replica.ask_again = Deadline(clock_, kAskAgain);
     // Another pool that has come to its place says nothing of this region.
     const bool other = pool.ok() && !replica.uuid.empty() && pool->uuid != replica.uuid;
-    // Nor what it has not joined with: who connects to that looks at what it holds.
-    const bool unseen = !replica.joined && options_.reconnect > std::chrono::milliseconds(0);
+    // Nor does one that nobody has looked at: who connects to it does.
+    const bool unseen = !was_seen(replica) && options_.reconnect > std::chrono::milliseconds(0);
     if (!pool.ok() || other || unseen || pool->epoch <= epoch_) continue;
     fenced_ = taken_over(*pool);
   }

@@ -76,7 +76,7 @@ class ReplicatedRegion {
   /// What is known of the pools of the replicas when one of them is connected to.
   struct Known {
     std::string own;                                          // its UUID, or nothing
-    bool joined = false;                                      // what it holds is known
+    bool seen = false;                                        // it holds this region
     std::vector<std::pair<std::string, std::string>> others;  // their peers, and UUIDs
   };
   /// Bytes that are on their way to a replica that lacks them: from another one, or from staging.
@@ -200,7 +200,8 @@ class ReplicatedRegion {
   Result<void> come_back(Replica& replica, const Deadline& deadline);
   void forget(Replica& replica);
   static Result<void> check_apart(const std::string& uuid, const Known& known);
-  Known known_beside(const Replica& replica, bool joined) const;
+  bool was_seen(const Replica& replica) const;
+  Known known_beside(const Replica& replica, bool seen) const;
   Result<bool> check_content(client::Peer& peer, const Deadline& within) const;
   Result<Connected> connect(client::DurableSession successor, const Known& known,
                             const std::function<Deadline()>& until);

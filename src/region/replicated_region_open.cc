@@ -273,9 +273,14 @@ Result<void> ReplicatedRegion::open_sessions(std::size_t needed) {
   return check_opened();
 }
 
-/// `joined`: or it was looked at a moment ago, as the region is being opened.
-ReplicatedRegion::Known ReplicatedRegion::known_beside(const Replica& replica, bool joined) const {
-  Known known{replica.uuid, joined, {}};
+/// Whether its pool, of this UUID, was found to hold this region.
+bool ReplicatedRegion::was_seen(const Replica& replica) const {
+  return replica.joined || (!replica.start_bytes.empty() && replica.start.header == header_);
+}
+
+/// `seen`: or it was looked at a moment ago, as the region is being opened.
+ReplicatedRegion::Known ReplicatedRegion::known_beside(const Replica& replica, bool seen) const {
+  Known known{replica.uuid, seen, {}};
   for (const Replica& other : replicas_) {
     if (&other != &replica) known.others.emplace_back(other.session.peer().name(), other.uuid);
   }
@@ -321,7 +326,7 @@ Result<ReplicatedRegion::Connected> ReplicatedRegion::connect(
   session.set_deadline(until());
   PERDURE_TRY(pool, session.peer().describe(options_.pool, session.deadline()));
   PERDURE_TRY_VOID(check_apart(pool.uuid, known));
-  bool ours = known.joined && pool.uuid == known.own;
+  bool ours = known.seen && pool.uuid == known.own;
   if (!ours) {
     PERDURE_TRY(holds_it, check_content(session.peer(), until()));
     ours = holds_it;

@@ -164,8 +164,8 @@ bool ReplicatedRegion::may_go_on(Replica& replica, bool urgent) {
 
 void ReplicatedRegion::begin_connecting(Replica& replica) {
   const auto successor = std::make_shared<client::DurableSession>(replica.session.successor());
-  const auto work = [this, successor,
-                     known = known_beside(replica, replica.joined)](const StoppableClock& steps) {
+  const auto work = [this, successor, known = known_beside(replica, was_seen(replica))](
+                        const StoppableClock& steps) {
     return connect(std::move(*successor), known,
                    [&] { return steps.after(options_.peer_timeout); });
   };
@@ -182,7 +182,7 @@ bool ReplicatedRegion::connects() const {
 Result<ReplicatedRegion::Connected> ReplicatedRegion::connection_to(Replica& replica,
                                                                     const Deadline& deadline) {
   if (!replica.connection) {
-    return connect(replica.session.successor(), known_beside(replica, replica.joined),
+    return connect(replica.session.successor(), known_beside(replica, was_seen(replica)),
                    [&] { return deadline.within(options_.peer_timeout); });
   }
   auto connected = replica.connection->take();
@@ -193,8 +193,9 @@ Result<ReplicatedRegion::Connected> ReplicatedRegion::connection_to(Replica& rep
 Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadline) {
   PERDURE_TRY(connected, connection_to(replica, deadline));
   // Another one may have come back meanwhile.
-  PERDURE_TRY_VOID(check_apart(connected.uuid, known_beside(replica, replica.joined)));
+  PERDURE_TRY_VOID(check_apart(connected.uuid, known_beside(replica, was_seen(replica))));
   if (const std::string had = std::exchange(replica.uuid, connected.uuid); had != replica.uuid) {
+    replica.start_bytes.clear();  // they were another one's
     forget(replica);
   }
   go_on_over(replica, std::move(connected));

@@ -31,7 +31,7 @@ class OpenedPeer {
     EXPECT_TRUE(service.ok()) << service.error().message;
     service_ = std::move(*service);
     pmem::CrashableRegion::Options memory;
-    memory.bytes = std::uint64_t{1} << 20;
+    memory.bytes = std::uint64_t{2} << 20;
     memory.domain = PersistenceDomain::Page;
     auto region = pmem::CrashableRegion::open(memory);
     EXPECT_TRUE(region.ok());
