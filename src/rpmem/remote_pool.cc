@@ -169,7 +169,7 @@ bool RemotePool::is_settled(const Begun& begun) const {
 Result<bool> RemotePool::await(const Begun& begun) {
   while (!is_settled(begun)) {
     if (led_) {
-      follow(begun);
+      follow();
     } else {
       lead(begun);
     }
@@ -180,32 +180,17 @@ Result<bool> RemotePool::await(const Begun& begun) {
   return false;
 }
 
-/// Another thread polls for all; this one sleeps until its update has settled, or it is its turn.
-void RemotePool::follow(const Begun& begun) {
-  Waiter waiter{begun, {}, false};
-  waiters_.push_back(&waiter);
+/// Another thread polls for all; this one sleeps until something has resolved, or it is its turn.
+void RemotePool::follow() {
+  ++followers_;
   {
     // The scope's lock is taken over from, and given back to, whoever called.
     mutex_.unlock();
     MutexLock lock(mutex_);
-    if (led_ && !waiter.woken) lock.wait_for(waiter.changed, kFollowSlice);
-    std::erase(waiters_, &waiter);
-    if (waiter.woken) waiting_.fetch_sub(1, std::memory_order_relaxed);
+    if (led_) lock.wait_for(resolved_, kFollowSlice);
   }
   take_turn();
-}
-
-/// It wants the mutex from then on: who polls gives way to it.
-void RemotePool::wake(Waiter& waiter) {
-  waiter.woken = true;
-  waiting_.fetch_add(1, std::memory_order_relaxed);
-  waiter.changed.notify_one();
-}
-
-void RemotePool::wake_settled() {
-  for (Waiter* const each : waiters_) {
-    if (!each->woken && is_settled(each->begun)) wake(*each);
-  }
+  --followers_;
 }
 
 void RemotePool::lead(const Begun& begun) {
@@ -227,15 +212,12 @@ void RemotePool::lead(const Begun& begun) {
     if (options_.clock->now() - since >= options_.spin) sleep_for_answer();
   }
   led_ = false;
-  wake_settled();
-  // One of the others goes on in its place.
-  const auto next = std::ranges::find(waiters_, false, &Waiter::woken);
-  if (next != waiters_.end()) wake(**next);
+  if (followers_ != 0) resolved_.notify_all();
 }
 
 /// Whoever polls takes completions that others wait for.
 void RemotePool::note_poll() {
-  wake_settled();
+  if (followers_ != 0) resolved_.notify_all();
   if (!sleeps_) return;
   sleeps_ = false;
   const std::uint64_t one = 1;

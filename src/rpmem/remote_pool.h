@@ -117,12 +117,6 @@ class RemotePool {
     std::uint64_t link = 0;
     std::uint64_t number = 0;
   };
-  /// A thread whose update another one polls for.
-  struct Waiter {
-    Begun begun;
-    std::condition_variable changed;
-    bool woken = false;
-  };
   struct Range {
     std::uint64_t at = 0;
     std::uint64_t length = 0;
@@ -152,9 +146,7 @@ class RemotePool {
   /// False: it was lost sight of, and is to be begun again; the connection is there.
   Result<bool> await(const Begun& begun) PERDURE_REQUIRES(mutex_);
   void lead(const Begun& begun) PERDURE_REQUIRES(mutex_);
-  void follow(const Begun& begun) PERDURE_REQUIRES(mutex_);
-  void wake(Waiter& waiter) PERDURE_REQUIRES(mutex_);
-  void wake_settled() PERDURE_REQUIRES(mutex_);
+  void follow() PERDURE_REQUIRES(mutex_);
   void sleep_for_answer() PERDURE_REQUIRES(mutex_);
   bool is_settled(const Begun& begun) const PERDURE_REQUIRES(mutex_);
   void note_poll() PERDURE_REQUIRES(mutex_);
@@ -185,6 +177,7 @@ class RemotePool {
 
   mutable Mutex mutex_;
   std::atomic<std::uint32_t> waiting_{0};  // for the mutex
+  std::condition_variable resolved_;
   std::optional<Link> link_ PERDURE_GUARDED_BY(mutex_);
   std::uint64_t links_ PERDURE_GUARDED_BY(mutex_) = 0;  // that there were
   /// Of one range in a message: on every connection.
@@ -192,7 +185,7 @@ class RemotePool {
   std::optional<Error> lost_ PERDURE_GUARDED_BY(mutex_);
   bool led_ PERDURE_GUARDED_BY(mutex_) = false;     // somebody polls, or sleeps for an answer
   bool sleeps_ PERDURE_GUARDED_BY(mutex_) = false;  // it does the latter, and was not woken
-  std::vector<Waiter*> waiters_ PERDURE_GUARDED_BY(mutex_);
+  std::uint32_t followers_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::vector<Lane> lanes_;  // each its caller's, under mutex_
   std::vector<persist::UpdateItem> items_ PERDURE_GUARDED_BY(mutex_);  // scratch
   /// Of every update in flight whose words are to stay whole, as they were when it was begun: the
