@@ -251,7 +251,8 @@ class Region {
 
   /// The caller has seen to it that all replicas that are up hold the same: from now on they are
   /// whole. Those that are down, or just coming back, are not: they get everything from one that
-  /// is. Errors: QuorumLost, Fenced.
+  /// is. (With a quorum of half the peers or fewer none is whole, and they are left as they are.)
+  /// Errors: QuorumLost, Fenced.
   Result<void> note_equal();
 
   RegionStatus status() const;
