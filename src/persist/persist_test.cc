@@ -327,6 +327,34 @@ TEST(Wire, AnAckThatSaysNothingOfLengthsReadsAsZero) {
   EXPECT_EQ(decode_ack(bytes)->written, 12345u);
 }
 
+// It needs no key of the pool where it travels in a message.
+TEST_F(ResponderTest, AnImmediateOfOneWhoMayOnlyReadIsRefusedAndFlushesNothing) {
+  open(false);
+  const auto pool =
+      *server_->register_memory(region_->bytes().first(kExported), fabric::Access::RemoteReadWrite);
+  fabric::WorkRequest request;
+  request.opcode = fabric::Opcode::WriteImm;
+  request.remote = {pool->key(), pool->base(), kExported};
+  request.segments[0] = {buffer_.data(), 100, buffer_memory_.get()};
+  request.segment_count = 1;
+  request.immediate = encode_immediate(0, true);
+  ASSERT_TRUE(near_->post({&request, 1}).ok());
+  sent();
+  EXPECT_EQ(responder_->pump().code(), ErrorCode::PermissionDenied);
+  EXPECT_EQ(responder_->counters().flush_calls, 0u);
+}
+
+// Where visible means durable a message asks for no flush: the region may be another's by then, or
+// have lost the page that the bytes went to. Expect: it is asked, and nothing is acknowledged.
+TEST_F(ResponderTest, WhatIsOnlyCopiedIsNotAcknowledgedWhereTheRegionHasFailed) {
+  for (const bool fails : {false, true}) {
+    open(true);
+    if (fails) region_->refuse_flushes(ErrorCode::SystemError, 1, random_);
+    const auto handled = deliver(message_of(header_of(1, 5), {{100, 5, kCopy}}, "hello"));
+    EXPECT_EQ(handled.ok(), !fails);
+  }
+}
+
 TEST_F(ResponderTest, MemoryOutsideThePoolIsRefusedCountedAndNotTouched) {
   for (const std::uint64_t offset :
        {kExported - 4, kExported, std::uint64_t{1} << 40, UINT64_MAX - 2}) {

@@ -342,7 +342,7 @@ Result<void> Requester::take_ack(const fabric::Completion& completion) {
   PERDURE_TRY_VOID(note_ack(ack));
   // Buffers come back in the order in which they were posted.
   ++acks_taken_;
-  return acks_taken_ - acks_reposted_ < options_.queue.depth / 2 ? Result<void>{} : repost_ack();
+  return acks_taken_ - acks_reposted_ < ack_buffers_ / 2 ? Result<void>{} : repost_ack();
 }
 
 /// What stands where acknowledgements are written, if it is whole and new.
@@ -382,9 +382,7 @@ Result<void> Requester::note_ack(const Ack& ack) {
 }
 
 /// Posts the buffer of the oldest acknowledgement again: when there is nothing better to do.
-Result<void> Requester::repost_ack() {
-  return post_ack_buffer(acks_reposted_++ % options_.queue.depth);
-}
+Result<void> Requester::repost_ack() { return post_ack_buffer(acks_reposted_++ % ack_buffers_); }
 
 Result<std::unique_ptr<Requester>> Requester::open(fabric::Endpoint& endpoint,
                                                    fabric::Device& device,

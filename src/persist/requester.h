@@ -262,6 +262,7 @@ class Requester {
     std::unique_ptr<fabric::Memory> memory;
   };
   std::vector<Outgrown> outgrown_;  // by methods that need more; the RNIC may send from it again
+  std::size_t ack_buffers_ = 0;
   std::vector<std::byte> ack_bytes_;
   std::unique_ptr<fabric::Memory> ack_memory_;
   std::array<std::byte, kScratchBytes> scratch_{};  // what READs bring, never looked at

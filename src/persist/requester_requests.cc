@@ -14,7 +14,9 @@ namespace perdure::persist {
 
 Result<void> Requester::prepare(std::vector<Method> methods) {
   if (options_.probes) padding_.resize(probe_padding_bytes(options_.queue));
-  ack_bytes_.resize(options_.queue.depth * answer_bytes_);
+  // An answer that finds no buffer waits in the fabric.
+  ack_buffers_ = std::min(options_.queue.depth, endpoint_.limits().receive_depth);
+  ack_bytes_.resize(ack_buffers_ * answer_bytes_);
   PERDURE_TRY(ack_memory, device_.register_memory(ack_bytes_, fabric::Access::Local));
   ack_memory_ = std::move(ack_memory);
   PERDURE_TRY(scratch_memory, device_.register_memory(scratch_, fabric::Access::Local));
@@ -24,7 +26,7 @@ Result<void> Requester::prepare(std::vector<Method> methods) {
     padding_memory_ = std::move(padding_memory);
   }
   PERDURE_TRY_VOID(use_methods(std::move(methods)));
-  for (std::size_t index = 0; index < options_.queue.depth; ++index) {
+  for (std::size_t index = 0; index < ack_buffers_; ++index) {
     PERDURE_TRY_VOID(post_ack_buffer(index));
   }
   return {};

@@ -133,6 +133,7 @@ class StuckEndpoint final : public fabric::Endpoint {
 
 constexpr std::uint64_t kPool = 8192;
 constexpr ReceiveQueue kQueueSizes{32, 1024};
+constexpr ReceiveQueue kDeep{1024, 1024};
 
 /// Two machines, a responder with a pool on one of them, and the other's end of its connection.
 class Requests : public ::testing::Test {
@@ -156,7 +157,7 @@ class Requests : public ::testing::Test {
     far_ = std::make_unique<StuckEndpoint>(std::move(ends.second));
     options_ = {};
     options_.exported = {0, kPool};
-    options_.queue = kQueueSizes;
+    options_.queue = queue_;
     options_.session = 7;
     options_.may_write = may_write;
     options_.handlers[kEcho] = &echo_;
@@ -174,7 +175,7 @@ class Requests : public ::testing::Test {
   void connect(Primary primary = Primary::Send) {
     Requester::Options options;
     options.remote = {pool_->key(), pool_->base(), kPool};
-    options.queue = kQueueSizes;
+    options.queue = queue_;
     options.session = 7;
     options.updates_max = 16;
     options.request_bytes_max = 64;
@@ -225,6 +226,7 @@ class Requests : public ::testing::Test {
 
   Random random_{11};
   fabric::emu::World world_{random_};
+  ReceiveQueue queue_ = kQueueSizes;
   ServerProfile profile_;
   Echo echo_;
   Responder::Options options_;
@@ -239,6 +241,26 @@ class Requests : public ::testing::Test {
   std::unique_ptr<Responder> responder_;
   std::unique_ptr<Requester> requester_;
 };
+
+// Of a pool, or of another build's daemon: deeper than the endpoints of this process. Expect: what
+// finds no buffer waits, at both ends.
+TEST_F(Requests, AQueueMayBeDeeperThanItsConnection) {
+  ASSERT_LT(near_->limits().receive_depth, kDeep.depth);
+  queue_ = kDeep;
+  open(true);
+  connect();
+  for (std::uint64_t update = 0; update < 3 * kDeep.depth; ++update) {
+    const UpdateItem item{8 * (update % 512), {bytes_.data(), 8, bytes_memory_.get()}};
+    auto begun = requester_->begin(0, std::span(&item, 1));
+    if (!begun.ok() && begun.code() == ErrorCode::QueueFull) {
+      ASSERT_TRUE(resolve().ok());
+      begun = requester_->begin(0, std::span(&item, 1));
+    }
+    ASSERT_TRUE(begun.ok()) << begun.error().message;
+  }
+  ASSERT_TRUE(resolve().ok());
+  EXPECT_EQ(requester_->resolved(), requester_->begun());
+}
 
 TEST_F(Requests, AnAtomicIsDoneOnceAndDurableBeforeItsReply) {
   ASSERT_TRUE(deliver(request_of(Atomic{AtomicOperation::FetchAdd, 64, 3, 0})).ok());

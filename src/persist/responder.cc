@@ -15,7 +15,6 @@
 #include "core/try.h"
 #include "core/whole_words.h"
 #include "persist/wire.h"
-#include "pmem/cache_flush.h"
 
 namespace perdure::persist {
 namespace {
@@ -83,7 +82,9 @@ Result<void> Responder::prepare() {
     if (dram_buffers_ == nullptr) return no_memory(bytes);
     buffers_ = {dram_buffers_.get(), bytes};
   }
-  idle_buffers_ = persistent_buffers() ? queue_.depth : kIdleReceiveBuffers;
+  // A message that finds no buffer waits in the fabric.
+  all_buffers_ = std::min(queue_.depth, endpoint_.limits().receive_depth);
+  idle_buffers_ = persistent_buffers() ? all_buffers_ : std::min(all_buffers_, kIdleReceiveBuffers);
   PERDURE_TRY(idle_memory,
               device_.register_memory(buffers_.first(idle_buffers_ * queue_.message_bytes_max),
                                       fabric::Access::Local));
@@ -114,7 +115,7 @@ Result<void> Responder::offer_the_rest() {
     return {};
   }
   rest_memory_ = std::move(memory).value();
-  return offer_buffers(queue_.depth);
+  return offer_buffers(all_buffers_);
 }
 
 Result<void> Responder::prepare_mailbox() {
@@ -282,6 +283,10 @@ bool is_copied(std::span<const std::byte> message, std::size_t named) {
   return false;
 }
 
+Error read_only() {
+  return Error{ErrorCode::PermissionDenied, "the session may only read; nothing was executed"};
+}
+
 Error clean_pages() {
   return Error{ErrorCode::Unsupported,
                "a flush of what a WRITE brought, into pages of a file that the RNIC's writes leave "
@@ -293,9 +298,7 @@ Error clean_pages() {
 
 Result<void> Responder::check_entries(std::span<const std::byte> message,
                                       const MessageHeader& header) const {
-  if (header.entries != 0 && !options_.may_write) {
-    return Error{ErrorCode::PermissionDenied, "the session may only read; nothing was executed"};
-  }
+  if (header.entries != 0 && !options_.may_write) return read_only();
   for (std::size_t index = 0; index < header.entries; ++index) {
     const Entry entry = entry_at(message, index);
     if (!inside_pool(entry.offset, entry.length)) {
@@ -340,6 +343,8 @@ Result<void> Responder::handle_immediate(const fabric::Completion& completion) {
     return Error{ErrorCode::ProtocolError,
                  "a write with immediate data was completed with a length of 0 bytes"};
   }
+  // Where an immediate travels in a message it needs no key of the pool.
+  if (!options_.may_write) return read_only();
   written_ += static_cast<std::uint32_t>(completion.length);
   if (!immediate_reacts(completion.immediate)) return {};
   if (!options_.flushes_writes) return clean_pages();
@@ -358,10 +363,10 @@ Result<void> Responder::handle_immediate(const fabric::Completion& completion) {
 }
 
 Result<void> Responder::flush_pending() {
-  // Where nothing is to be flushed, what was stored still waits in the processor's store buffer.
-  if (std::exchange(stored_, false) && pending_.empty()) pmem::store_fence();
-  if (pending_.empty()) return {};
-  ++counters_.flush_calls;
+  // Where nothing is to be flushed, what was stored still waits in the processor's store buffer,
+  // and the region may be somebody else's by now, or have lost a page: a flush of nothing asks.
+  if (!std::exchange(stored_, false) && pending_.empty()) return {};
+  if (!pending_.empty()) ++counters_.flush_calls;
   auto flushed = region_.flush(std::span<const pmem::Range>(pending_));
   pending_.clear();
   return flushed;
@@ -384,7 +389,7 @@ Result<void> Responder::finish_burst() {
   if (persistent_buffers() && !mark_first) PERDURE_TRY_VOID(move_watermark());
   for (const std::uint64_t slot : consumed_) PERDURE_TRY_VOID(repost(slot));
   consumed_.clear();
-  if (offered_ < queue_.depth && !few_buffers_) return offer_the_rest();
+  if (offered_ < all_buffers_ && !few_buffers_) return offer_the_rest();
   return {};
 }
 

@@ -193,6 +193,7 @@ class Responder {
 
   std::unique_ptr<std::byte[]> dram_buffers_;
   std::span<std::byte> buffers_;  // queue_.depth buffers, in DRAM or in the region
+  std::size_t all_buffers_ = 0;   // receive buffers that the endpoint takes
   std::size_t idle_buffers_ = 0;  // of those, the ones offered from the start
   std::size_t offered_ = 0;
   bool few_buffers_ = false;                     // there is no memory for more

@@ -108,7 +108,7 @@ CrashableRegion::~CrashableRegion() {
 }
 
 Result<void> CrashableRegion::flush(std::span<const Range> ranges) {
-  if (watch_) {
+  if (watch_ && !ranges.empty()) {
     std::uint64_t units = 0;
     for (const Range& range : ranges) units += units_of(range, unit_bytes());
     watch_(units);

@@ -45,6 +45,8 @@ class Region {
   /// Makes the bytes now visible in every range durable, by what the medium needs: cache line
   /// flushes and one fence, msync, or nothing. One call for a batch shares the fence or the sync.
   ///
+  /// Of no ranges it makes durable what was stored where visible means durable (Mhp, Wsp).
+  ///
   /// Requires    the ranges lie inside the region.
   /// Durability  on success every byte is inside the persistence domain (domain None: it never is;
   ///             flush succeeds and promises nothing).

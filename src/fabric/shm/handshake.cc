@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <system_error>
+#include <vector>
 
 namespace perdure::fabric::shm {
 namespace {
@@ -97,6 +98,21 @@ Result<Descriptor> listen_at(std::string& address) {
   return socket;
 }
 
+/// The descriptor that came with a packet. None if more than one came: whatever came is closed.
+static Descriptor only_attached(msghdr& message) {
+  std::vector<Descriptor> attached;
+  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
+       each = CMSG_NXTHDR(&message, each)) {
+    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= each->cmsg_len; at += sizeof(int)) {
+      int number = -1;
+      std::memcpy(&number, reinterpret_cast<const char*>(each) + at, sizeof number);
+      attached.emplace_back(number);
+    }
+  }
+  return attached.size() == 1 ? std::move(attached[0]) : Descriptor();
+}
+
 /// Requires that something can be read. Errors: ProtocolError.
 static Result<Asking> read_hello(Descriptor socket) {
   Asking asking;
@@ -110,13 +126,7 @@ static Result<Asking> read_hello(Descriptor socket) {
   message.msg_controllen = control.size();
   const ssize_t received =
       ::recvmsg(asking.socket.number(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  const cmsghdr* attached = CMSG_FIRSTHDR(&message);
-  if (attached != nullptr && attached->cmsg_type == SCM_RIGHTS &&
-      attached->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int number = -1;
-    std::memcpy(&number, CMSG_DATA(attached), sizeof number);
-    asking.memory = Descriptor(number);
-  }
+  asking.memory = only_attached(message);
   if (received != static_cast<ssize_t>(sizeof asking.hello) || asking.memory.number() < 0 ||
       asking.hello.magic != kHelloMagic || asking.hello.private_length > kPrivateBytesMax) {
     return Error{ErrorCode::ProtocolError, "a peer asked to connect in an unknown way"};

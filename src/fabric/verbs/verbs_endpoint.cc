@@ -206,8 +206,16 @@ void VerbsEndpoint::issue_held() {
   commit();
 }
 
+/// What lies in the batch was read before this looks at the switch: whoever turns it before bytes
+/// become worthless is in time.
 void VerbsEndpoint::commit() {
-  const int returned = batch_.empty() ? 0 : batch_.post(id_->qp, extended_);
+  if (batch_.empty()) return;
+  if (cut_.load()) {
+    batch_.clear();
+    lose_cut();
+    return;
+  }
+  const int returned = batch_.post(id_->qp, extended_);
   if (returned == 0 || lost_) return;
   lose(fmt::format("posting failed: {}", std::generic_category().message(returned)),
        ErrorCode::OutcomeUnknown);
@@ -263,6 +271,7 @@ std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
     while (!lost_ && count < completions.size() && requests_.report(completions[count])) ++count;
     if (got < wanted) break;
   }
+  if (cut_.load(std::memory_order_relaxed)) lose_cut();
   if (!lost_) {
     if (requests_.anything_held()) issue_held();
     if (!lost_ && receive_credits_.due()) tell_credits();
@@ -273,6 +282,10 @@ std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
     unreported_.pop_front();
   }
   return count;
+}
+
+void VerbsEndpoint::lose_cut() {
+  if (!lost_) lose("what it reaches can not be trusted any more", ErrorCode::OutcomeUnknown);
 }
 
 /// Completions of the RNIC; the first one may have come to arm() already.

@@ -10,6 +10,7 @@
 #include "fabric/verbs/wake_up.h"
 #include "fabric/verbs/work_batch.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <string>
@@ -45,6 +46,9 @@ class VerbsEndpoint final : public Endpoint {
   std::string lost_reason() const override { return lost_reason_; }
   void disconnect() override;
   Result<void> sever() override;
+  /// The RNIC goes on until the next post or poll: what it does reaches the registered memory, not
+  /// what stands in its place.
+  CutSwitch cut_switch() override { return {-1, &cut_}; }
   const Limits& limits() const override { return limits_; }
   Transport transport() const override { return domain_->rnic->transport(); }
   Capabilities capabilities() const override { return capabilities_; }
@@ -91,6 +95,7 @@ class VerbsEndpoint final : public Endpoint {
   void look_around();
   void ask_after_peer();
   void post_word(ibv_wr_opcode opcode, std::uint64_t tag, std::uint64_t& word, std::size_t at_peer);
+  void lose_cut();
   void lose(const ibv_wc& failed);
   void lose(const std::string& reason, ErrorCode first);
   void drain();
@@ -127,6 +132,7 @@ class VerbsEndpoint final : public Endpoint {
   ReceiveCredits receive_credits_;
   std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order
 
+  std::atomic<bool> cut_{false};
   bool lost_ = false;
   std::string lost_reason_;
   bool severed_ = false;                              // the queue pair is known to be gone

@@ -193,8 +193,7 @@ int WorkBatch::post(ibv_qp* qp, ibv_qp_ex* extended) {
     returned = plain ? post_plain(qp, begin, end) : post_extended(extended, begin, end);
     begin = end;
   }
-  count_ = 0;
-  needs_extended_ = false;
+  clear();
   return returned;
 }
 

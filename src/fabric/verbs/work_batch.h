@@ -104,6 +104,11 @@ class WorkBatch {
     ++count_;
   }
 
+  void clear() {
+    count_ = 0;
+    needs_extended_ = false;
+  }
+
   /// Gives all to the queue pair and is empty again. `extended` may be null where neither FLUSH nor
   /// ATOMIC WRITE was added. Returns 0 or an errno; then some may have been posted.
   int post(ibv_qp* qp, ibv_qp_ex* extended);
