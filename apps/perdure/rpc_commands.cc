@@ -67,7 +67,9 @@ std::string list_text(const std::string& file, const PoolFound& pool) {
 ExitStatus run_list(const RpcCommand& command) {
   const auto pool = open_rpc_pool(command.pool, command.declared);
   if (!pool.ok()) return fail(pool.error());
-  const PoolFound found = survey(*pool);
+  const auto surveyed = survey(*pool);
+  if (!surveyed.ok()) return fail(surveyed.error());
+  const PoolFound& found = *surveyed;
   print(command.format == Format::Json ? json_text(pool_json(command.pool, found), 2) + "\n"
                                        : list_text(command.pool, found));
   return ExitStatus::Ok;
@@ -138,7 +140,9 @@ ordered_json inspect_json(const std::string& file, const PoolFound& pool, const 
 ExitStatus run_inspect(const RpcCommand& command) {
   const auto pool = open_rpc_pool(command.pool, command.declared);
   if (!pool.ok()) return fail(pool.error());
-  const PoolFound found = survey(*pool);
+  const auto surveyed = survey(*pool);
+  if (!surveyed.ok()) return fail(surveyed.error());
+  const PoolFound& found = *surveyed;
   const auto client = find_client(found, command.pool, command.client);
   if (!client.ok()) return fail(client.error());
   const auto replies = kept_replies(*pool->pool, **client);
@@ -192,7 +196,9 @@ std::string order_text(const RpcCommand& command, const PoolFound& pool, bool dr
 ExitStatus run_order(const RpcCommand& command, bool must_be_drained) {
   const auto pool = open_rpc_pool(command.pool, command.declared);
   if (!pool.ok()) return fail(pool.error());
-  const PoolFound found = survey(*pool);
+  const auto surveyed = survey(*pool);
+  if (!surveyed.ok()) return fail(surveyed.error());
+  const PoolFound& found = *surveyed;
   const bool held = std::any_of(found.clients.begin(), found.clients.end(),
                                 [](const ClientFound& each) { return each.of.held; });
   const bool drained = pool->seen && !held && calls_waiting(found) == 0;
@@ -213,7 +219,9 @@ Result<void> decide(OpenedPool opened, const RpcCommand& command, Decision decis
 ExitStatus run_decision(const RpcCommand& command, Decision decision) {
   auto pool = open_rpc_pool(command.pool, command.declared);
   if (!pool.ok()) return fail(pool.error());
-  const PoolFound found = survey(*pool);
+  const auto surveyed = survey(*pool);
+  if (!surveyed.ok()) return fail(surveyed.error());
+  const PoolFound& found = *surveyed;
   const auto client = find_client(found, command.pool, command.client);
   if (!client.ok()) return fail(client.error());
   const std::vector<CallFound> calls = calls_of(found, **client);

@@ -146,14 +146,15 @@ Result<OpenedPool> open_rpc_pool(const std::string& file,
   return OpenedPool{std::move(ended.uuid), std::move(ended.pool), seen};
 }
 
-PoolFound survey(const OpenedPool& opened) {
-  const rpc::RpcPool& pool = *opened.pool;
+Result<PoolFound> survey(const OpenedPool& opened) {
+  rpc::RpcPool& pool = *opened.pool;
   PoolFound found{opened.uuid, pool.shape(), pool.executing(), {}};
   for (std::size_t place = 0; place < pool.places().size(); ++place) {
     const rpc::ClientPlace& client = pool.places()[place];
     if (client.client == 0) continue;
     found.clients.push_back({place, client, waiting_calls(pool, place, client)});
   }
+  PERDURE_TRY_VOID(pool.region().check());
   return found;
 }
 

@@ -43,7 +43,8 @@ struct OpenedPool {
 Result<OpenedPool> open_rpc_pool(const std::string& file,
                                  std::optional<PersistenceDomain> declared);
 
-PoolFound survey(const OpenedPool& pool);
+/// Errors: a page of it was lost: what is found then may be too little.
+Result<PoolFound> survey(const OpenedPool& pool);
 /// Errors: NotFound.
 Result<const ClientFound*> find_client(const PoolFound& pool, const std::string& file,
                                        const std::string& name);

@@ -144,7 +144,7 @@ struct ReplicatedRpcClientOptions {
   /// As RpcClientOptions::name, at most 32 characters.
   std::string name;
   /// Of its calls on each peer, when it is opened for the first time: those that are durable and
-  /// not applied. One call takes at most a quarter.
+  /// not applied, 64 KiB to 1 GiB. One call takes at most a quarter, and 16 MiB.
   std::uint64_t calls_bytes = 1024 * 1024;
 };
 
@@ -181,8 +181,9 @@ class ReplicatedRpcClient {
   /// Durable: on the quorum. Applied: its effects and its reply are on the quorum.
   /// Errors: TimedOut (wait again; of Applied also while no server executes, or no peer can be
   /// read; and a peer that has stopped may hold it up for `peer_timeout`), OutcomeUnknown (of
-  /// Durable: Log::wait), Fenced (of Applied, and it is not known that the call is durable: a newer
-  /// process has the name, or the server took this one for dead; the next process knows), Corrupt
+  /// Durable: Log::wait), Fenced (of Applied: a newer process has the name, or the server took this
+  /// one for dead, and what became of the call the next process knows; one that is durable is or
+  /// will be applied all the same), Corrupt
   /// (its pools are older than what was executed), InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));

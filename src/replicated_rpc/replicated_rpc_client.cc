@@ -29,6 +29,7 @@ using replicated_rpc::RecordItem;
 
 namespace {
 
+constexpr std::uint64_t kRecordBytesMax = 16 * 1024 * 1024;  // of any log
 /// While nobody calls, the log is looked after so often: readers learn what is committed.
 constexpr auto kLookAfter = std::chrono::milliseconds(2);
 /// Effects that could not be read are tried again.
@@ -111,7 +112,7 @@ class ReplicatedRpcClient::State {
 Result<Log> ReplicatedRpcClient::State::open_log(const std::string& pool) {
   LogOptions logging = replicated_rpc::log_options(options_.group, pool);
   logging.take_over = true;
-  logging.record_bytes_max = options_.calls_bytes / 4;
+  logging.record_bytes_max = std::min(options_.calls_bytes / 4, kRecordBytesMax);
   logging.writer_name = options_.name;
   for (const Deadline deadline = Deadline::after(options_.group.peer_timeout);;) {
     auto log = replicated_rpc::open_or_create(options_.group, logging,

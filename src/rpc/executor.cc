@@ -54,6 +54,8 @@ Result<std::unique_ptr<Executor>> Executor::open(std::unique_ptr<RpcPool> pool,
 /// The last process may have died of the call that it was executing.
 Result<void> Executor::count_attempt() {
   const std::vector<Executing> calls = pool_->executing();
+  // Whom to suspect, the next one that executes needs to know.
+  if (calls.size() > 1 && options_.handlers.empty()) return {};
   for (std::size_t thread = 0; thread < kExecutingMax; ++thread) {
     pool_->note_executing(std::nullopt, thread);
   }
@@ -353,7 +355,7 @@ Result<void> Executor::commit() {
   if (redo_.empty()) return {};
   PERDURE_TRY_VOID(record());
   {
-    const MutexLock data(data_);
+    const WorkLock data(data_);
     store();
   }
   tell();

@@ -167,13 +167,15 @@ class Executor {
   }
   /// Waits until call `sequence` is applied, or waits for an operator, but no longer than `within`.
   void await_applied(std::size_t place, std::uint64_t sequence, Nanoseconds within);
-  /// What the handler says. Nothing: not every call up to `after` is applied. Busy: one of them is
-  /// set aside.
+  /// What the handler says. Nothing: not every call up to `after` is applied, or others are being
+  /// answered for `within`. Busy: one of those calls is set aside.
   /// Errors: NotFound: the client has expired.
   Result<std::optional<Result<std::size_t>>> query(std::size_t place, std::uint64_t client,
                                                    std::uint64_t after, std::uint32_t operation,
                                                    std::span<const std::byte> payload,
-                                                   const AnswerRoom& room);
+                                                   const AnswerRoom& room, Nanoseconds within);
+  /// Whether one is being answered just now: what is applied meanwhile waits for it.
+  bool answers_query() const { return executing_.at(kQueryRunning).has_value(); }
   /// Bytes of a reply that is kept, from `offset` on. Errors: NotFound (the client, or the reply).
   Result<std::size_t> reply_piece(std::size_t place, std::uint64_t client, std::uint64_t sequence,
                                   std::uint64_t offset, std::span<std::byte> to);
@@ -272,7 +274,7 @@ class Executor {
       PERDURE_GUARDED_BY(work_);  // one of them may have killed the last server
   RpcServerStatus counted_ PERDURE_GUARDED_BY(work_);
 
-  Mutex data_;  // behind work_: what a query sees, for as long as it takes
+  WorkMutex data_;  // behind work_: what a query sees, for as long as it takes
   std::unique_ptr<std::byte[]> answer_ PERDURE_GUARDED_BY(data_);  // of one that may be large
 
   mutable Mutex

@@ -210,11 +210,9 @@ void Executor::await_applied(std::size_t place, std::uint64_t sequence, Nanoseco
   }
 }
 
-Result<std::optional<Result<std::size_t>>> Executor::query(std::size_t place, std::uint64_t client,
-                                                           std::uint64_t after,
-                                                           std::uint32_t operation,
-                                                           std::span<const std::byte> payload,
-                                                           const AnswerRoom& room) {
+Result<std::optional<Result<std::size_t>>> Executor::query(
+    std::size_t place, std::uint64_t client, std::uint64_t after, std::uint32_t operation,
+    std::span<const std::byte> payload, const AnswerRoom& room, Nanoseconds within) {
   using Outcome = Result<std::size_t>;
   const auto handler = options_.queries.find(operation);
   {
@@ -227,10 +225,14 @@ Result<std::optional<Result<std::size_t>>> Executor::query(std::size_t place, st
       if (!places_[place].held) return std::optional<Outcome>{};
       return std::optional(Outcome(Error{ErrorCode::Busy, "a call before it is set aside"}));
     }
-    ++shown_.queries;
   }
   // What is applied meanwhile it may see: not less than it was to.
-  const MutexLock data(data_);
+  if (!data_.lock_within(within)) return std::optional<Outcome>{};
+  const WorkLock data(data_, std::adopt_lock);
+  {
+    const MutexLock view(view_);
+    ++shown_.queries;
+  }
   const RunningCall query{client, 0, operation, options_.clock->now()};
   const std::size_t most = options_.answer_bytes_max;
   if (most <= room.first.size()) {

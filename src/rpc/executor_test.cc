@@ -19,6 +19,7 @@
 namespace perdure::rpc {
 namespace {
 
+constexpr Nanoseconds kNoTime{0};
 constexpr std::uint32_t kNote = 1;    // notes the call in the journal
 constexpr std::uint32_t kRefuse = 2;  // writes something, then refuses
 constexpr std::uint32_t kThrow = 3;
@@ -488,6 +489,24 @@ TEST_F(ExecutorTest, ASessionExecutesItsOwnClientsCallsAlone) {
   EXPECT_EQ(*executor_->process_hinted(), 1u);
 }
 
+// As `perdure rpc retry` does it, which executes nothing. Expect: the next server still knows whom
+// to suspect.
+TEST_F(ExecutorTest, WhoExecutesNothingForgetsNoSuspect) {
+  make(PersistenceDomain::Dmp, 1);
+  call(clients_[0]);
+  call(clients_[1]);
+  executor_->pool().note_executing(Executing{clients_[0].place, 1}, 0);
+  executor_->pool().note_executing(Executing{clients_[1].place, 1}, 1);
+  executor_.reset();
+  auto attached = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_));
+  ASSERT_TRUE(attached.ok());
+  auto pool = RpcPool::open(std::move(*attached), executor_shape());
+  ASSERT_TRUE(pool.ok());
+  const auto opened = Executor::open(std::move(*pool), {});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ((*opened)->pool().executing().size(), 2u);
+}
+
 // It would wait for itself.
 TEST_F(ExecutorTest, AHandlerThatDecidesAboutCallsIsRefused) {
   make(PersistenceDomain::Dmp, 1);
@@ -495,7 +514,7 @@ TEST_F(ExecutorTest, AHandlerThatDecidesAboutCallsIsRefused) {
   execute_all();
   std::vector<std::byte> whole;
   const auto answered =
-      executor_->query(clients_[0].place, clients_[0].id, 0, kAsk, {}, {{}, whole});
+      executor_->query(clients_[0].place, clients_[0].id, 0, kAsk, {}, {{}, whole}, kNoTime);
   ASSERT_TRUE(answered.ok() && answered->has_value() && (*answered)->ok());
   EXPECT_EQ(told_, std::vector<ErrorCode>(4, ErrorCode::InvalidArgument));
 }
@@ -640,9 +659,11 @@ TEST_F(ExecutorTest, ACallThatIsSetAsideWaitsForAnOperator) {
   executor_->await_applied(client.place, 2, std::chrono::hours(1));
   std::array<std::byte, 8> reply{};
   std::vector<std::byte> whole;
-  EXPECT_EQ((*executor_->query(client.place, client.id, 2, kNote, {}, {reply, whole}))->code(),
-            ErrorCode::Busy);
-  EXPECT_TRUE((*executor_->query(client.place, client.id, 0, kNote, {}, {reply, whole}))->ok());
+  EXPECT_EQ(
+      (*executor_->query(client.place, client.id, 2, kNote, {}, {reply, whole}, kNoTime))->code(),
+      ErrorCode::Busy);
+  EXPECT_TRUE(
+      (*executor_->query(client.place, client.id, 0, kNote, {}, {reply, whole}, kNoTime))->ok());
   EXPECT_EQ(executor_->remove_client("client0").code(), ErrorCode::Busy);  // nor does it expire
   clock_.advance(std::chrono::hours(1));
   EXPECT_EQ(executor_->silent_for(std::chrono::hours(1)), std::vector<std::string>{"client1"});
@@ -836,15 +857,18 @@ TEST_F(ExecutorTest, AQueryWaitsForTheCallsThatItIsToSee) {
   call(client);
   std::array<std::byte, 8> reply{};
   std::vector<std::byte> whole;
-  EXPECT_FALSE(*executor_->query(client.place, client.id, 1, kNote, {}, {reply, whole}));
+  EXPECT_FALSE(*executor_->query(client.place, client.id, 1, kNote, {}, {reply, whole}, kNoTime));
   ASSERT_TRUE(executor_->process().ok());
-  const auto answered = executor_->query(client.place, client.id, 1, kNote, {}, {reply, whole});
+  const auto answered =
+      executor_->query(client.place, client.id, 1, kNote, {}, {reply, whole}, kNoTime);
   ASSERT_TRUE(answered.ok() && *answered && (*answered)->ok());
   EXPECT_EQ(load<std::uint64_t>(reply.data()), 1u);
-  EXPECT_EQ((*executor_->query(client.place, client.id, 1, 77, {}, {reply, whole}))->code(),
-            ErrorCode::Unsupported);
-  EXPECT_EQ(executor_->query(client.place, client.id + 1, 1, kNote, {}, {reply, whole}).code(),
-            ErrorCode::NotFound);
+  EXPECT_EQ(
+      (*executor_->query(client.place, client.id, 1, 77, {}, {reply, whole}, kNoTime))->code(),
+      ErrorCode::Unsupported);
+  EXPECT_EQ(
+      executor_->query(client.place, client.id + 1, 1, kNote, {}, {reply, whole}, kNoTime).code(),
+      ErrorCode::NotFound);
 }
 
 TEST_F(ExecutorTest, AMediumThatRefusesEndsExecution) {

@@ -166,6 +166,9 @@ void RedoLog::roll_back(std::size_t mark) {
 }
 
 Result<void> RedoLog::commit() {
+  // What the record says may come from zeros that stand for a page that was lost. Whole in its area
+  // it would count, whatever becomes of the flush.
+  if (region_.is_lost()) return region_.check();
   const std::uint64_t next = number_ + 1;
   perdure::store(record_.data(), next);
   perdure::store(record_.data() + 8, static_cast<std::uint32_t>(record_.size() - kRedoHeadBytes));

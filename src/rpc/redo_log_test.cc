@@ -11,6 +11,7 @@
 #include "core/bytes.h"
 #include "core/random.h"
 #include "pmem/crashable_region.h"
+#include "pmem/lent_region.h"
 
 namespace perdure::rpc {
 namespace {
@@ -197,6 +198,34 @@ TEST(RedoLog, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(redo.empty());
   EXPECT_TRUE(redo.write(0, std::span(bytes).first(redo.room())).ok());
   EXPECT_EQ(redo.room(), 0u);
+}
+
+/// One of its pages can not be read any more, and zeros stand there.
+class LostRegion final : public pmem::LentRegion {
+ public:
+  using pmem::LentRegion::LentRegion;
+  bool is_lost() const override { return lost; }
+  Result<void> check() override {
+    return lost ? Result<void>(Error{ErrorCode::SystemError, "a page was lost"}) : Result<void>{};
+  }
+  bool lost = false;
+};
+
+// A handler reads from the page that was lost, and writes what follows from that. Expect: the next
+// server, which finds the page again, finds no such transaction.
+TEST(RedoLog, WhatFollowsFromALostPageIsNeverDurable) {
+  Machine machine(PersistenceDomain::Dmp, 1);
+  LostRegion region(*machine.region);
+  RedoLog redo(region, redo_options());
+  ASSERT_TRUE(redo.recover().ok());
+  ASSERT_TRUE(change(redo, 1).ok() && redo.commit().ok());
+  redo.store();
+  region.lost = true;
+  ASSERT_TRUE(change(redo, 2).ok());
+  EXPECT_EQ(redo.commit().code(), ErrorCode::SystemError);
+  RedoLog next(*machine.region, redo_options());
+  ASSERT_TRUE(next.recover().ok());
+  EXPECT_EQ(word_of(*machine.region, 0), 1u);
 }
 
 }  // namespace

@@ -205,9 +205,10 @@ Result<std::size_t> ClientRequests::query(persist::Request& request) {
   {
     const MutexLock lock(answer_mutex_);
     std::vector<std::byte>().swap(answer_);  // one that its client has not taken whole
-    PERDURE_TRY(answered, executor_.query(place_, load<std::uint64_t>(payload.data()), after,
-                                          load<std::uint32_t>(payload.data() + 16),
-                                          payload.subspan(kQueryHeadBytes), {room, answer_}));
+    PERDURE_TRY(answered,
+                executor_.query(place_, load<std::uint64_t>(payload.data()), after,
+                                load<std::uint32_t>(payload.data() + 16),
+                                payload.subspan(kQueryHeadBytes), {room, answer_}, options_.wait));
     if (answered) {
       head.status = answered->ok() ? 0 : 1 + static_cast<std::uint32_t>(answered->code());
       head.bytes = answered->ok() ? static_cast<std::uint32_t>(**answered) : 0;

@@ -114,7 +114,8 @@ struct QueryReplyHead {
 Result<QueryReplyHead> decode_query_reply(std::span<const std::byte> bytes);
 
 struct ClientRequestOptions {
-  Nanoseconds wait{0};                  // of who collects, for a call that is not applied yet
+  Nanoseconds wait{0};  // of who collects, for a call that is not applied yet; of who asks, for a
+                        // query that is being answered
   std::uint32_t slow_from_percent = 0;  // RpcServerOptions; 0: never
 };
 

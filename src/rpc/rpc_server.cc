@@ -190,7 +190,16 @@ Result<RpcServerStatus> RpcServer::replay(RpcServerOptions options) {
   rpc::RpcHostOptions how = host_options(options);
   how.service.threads = false;
   PERDURE_TRY(host, rpc::RpcHost::open(std::move(pool), shape, std::move(how), {}));
-  return host->executor().status();
+  const RpcServerStatus status = host->executor().status();
+  PERDURE_TRY(windows, host->service().list());
+  for (const PoolDescription& each : windows) {
+    if (each.state == PoolStatus::Open) continue;
+    return Error{ErrorCode::SystemError,
+                 fmt::format("of client '{}' there may be more calls than were executed: {}",
+                             each.name, each.reason)};
+  }
+  PERDURE_TRY_VOID(host->executor().pool().region().check());
+  return status;
 }
 
 bool RpcServer::usable() const { return state_ != nullptr && state_->process == forks_so_far(); }

@@ -417,6 +417,40 @@ TEST_F(RpcServerTest, AQueryThatDoesNotReturnHoldsNobodysDurableCallsUp) {
   asking.join();
 }
 
+// A query does not return, and another client asks, too. Expect: that one's time-out is its own
+// affair: its session answers, its calls become durable, and it may come back.
+TEST_F(RpcServerTest, WhoAsksBesideAStuckQueryIsNotStuckWithIt) {
+  for (const bool quick : {false, true}) {
+    const Stuck stuck;
+    server_.reset();
+    change_ = [&](RpcServerOptions& options) {
+      options.queries[kSwap] = stuck.query();
+      options.quick_handlers = quick;
+    };
+    start();
+    ASSERT_FALSE(HasFatalFailure());
+    RpcClient one = open("one", Transport::Tcp);
+    std::optional<RpcClient> two = open("two", Transport::Tcp);
+    std::thread asking([&one] { (void)one.query(kSwap, {}, false, std::chrono::seconds(60)); });
+    stuck.await();
+    const auto soon = std::chrono::milliseconds(100);
+    EXPECT_EQ(two->query(kTotal, {}, false, soon).code(), ErrorCode::TimedOut);
+    const std::uint64_t amount = 7;
+    for (int each = 0; each < 3; ++each) {
+      const auto call = two->call(kAdd, std::as_bytes(std::span(&amount, 1)));
+      ASSERT_TRUE(call.ok()) << call.error().message;
+      const auto durable = two->wait(*call, RpcLevel::Durable, std::chrono::seconds(4));
+      EXPECT_TRUE(durable.ok()) << durable.error().message;
+    }
+    const Deadline patience = Deadline::after(std::chrono::seconds(4));
+    two.reset();
+    EXPECT_NO_THROW(two = open("two", Transport::Tcp));
+    EXPECT_FALSE(patience.passed());  // a session's end waits longer for its thread
+    stuck.let_go();
+    asking.join();
+  }
+}
+
 TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
   start();
   ASSERT_FALSE(HasFatalFailure());
