@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/try.h"
 #include "kv/kv_audit.h"
+#include "kv/kv_format.h"
 #include "rpc/rpc_pool.h"
 
 namespace perdure::kv_app {
@@ -28,11 +29,20 @@ struct CheckArguments {
 };
 
 /// Recovers the pool as the next server would, executes nothing, and reads all of the store.
-Result<kv::KvAudit> audit_pool(const CheckArguments& arguments) {
+/// `looked`: the pool is that of a store, and what is said is said of the store.
+Result<kv::KvAudit> audit_pool(const CheckArguments& arguments, bool& looked) {
   PERDURE_TRY(ended, rpc::open_ended_pool(arguments.pool, arguments.declared));
   if (const std::string vain = rpc::flushed_in_vain(ended, arguments.pool); !vain.empty())
     fmt::print(stderr, "perdure-kv: {}\n", vain);
-  return kv::audit(kv::KvImage(ended.pool->handlers_data()));
+  if (ended.pool->shape().application != kv::kApplication) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("{} is the pool of a durable RPC server, and no store: see "
+                             "`perdure rpc list {}`",
+                             arguments.pool, arguments.pool)};
+  }
+  auto audited = kv::audit(kv::KvImage(ended.pool->handlers_data()));
+  looked = true;
+  return audited;
 }
 
 void print_json(const std::string& file, const Result<kv::KvAudit>& audited) {
@@ -57,9 +67,10 @@ void print_json(const std::string& file, const Result<kv::KvAudit>& audited) {
 }
 
 int check(const CheckArguments& arguments) {
-  const auto audited = audit_pool(arguments);
-  const bool looked = audited.ok() || audited.code() == ErrorCode::Corrupt;
-  if (!looked) return report(audited.error());
+  bool looked = false;
+  const auto audited = audit_pool(arguments, looked);
+  if (!looked || (!audited.ok() && audited.code() != ErrorCode::Corrupt))
+    return report(audited.error());
   if (arguments.format == "json") {
     print_json(arguments.pool, audited);
   } else if (audited.ok()) {

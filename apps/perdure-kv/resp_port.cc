@@ -79,6 +79,7 @@ struct RespPort::Connection {
   Nanoseconds heard{0};       // when bytes came last
   Nanoseconds told{0};        // when it was sent some
   Nanoseconds progressed{0};  // when output was sent last, or there was none
+  Nanoseconds caught_up{0};   // when there was nothing to be sent last
   Nanoseconds shut{0};        // when it was told that this is the end
   bool ended = false;         // the other side sends no more
   bool dead = false;
@@ -166,7 +167,11 @@ Result<void> RespPort::run(int stop) {
       if (descriptor == stop) stopping = true;
       if (descriptor == listener_) accept_all();
       const auto found = connections_.find(descriptor);
-      if (found != connections_.end()) hear(*found->second);
+      if (found == connections_.end()) continue;
+      hear(*found->second);
+      // Said again and again of one that is gone both ways, whether more of it is wanted or not.
+      const bool gone = (events[static_cast<std::size_t>(at)].events & (EPOLLHUP | EPOLLERR)) != 0;
+      if (gone && (found->second->ended || found->second->full())) found->second->dead = true;
     }
     // Before it waits for the store: who has said something while it did has been heard above.
     const Nanoseconds now = Clock::monotonic().now();
@@ -213,7 +218,7 @@ void RespPort::accept(int socket) {
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   auto connection = std::make_unique<Connection>(socket);
-  connection->heard = connection->progressed = Clock::monotonic().now();
+  connection->heard = connection->progressed = connection->caught_up = Clock::monotonic().now();
   connection->watched = EPOLLIN;
   if (!watch(socket, EPOLLIN, false).ok()) return;
   connections_.emplace(socket, std::move(connection));
@@ -292,7 +297,10 @@ void RespPort::send(Connection& connection) {
     const ssize_t sent = ::send(connection.socket, session.output.data() + session.sent,
                                 session.unsent(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      session.forget_sent();
+      return;
+    }
     if (sent <= 0) {
       connection.dead = true;
       return;
@@ -300,7 +308,7 @@ void RespPort::send(Connection& connection) {
     session.sent += static_cast<std::size_t>(sent);
     connection.progressed = connection.told = Clock::monotonic().now();
   }
-  connection.progressed = Clock::monotonic().now();
+  connection.progressed = connection.caught_up = Clock::monotonic().now();
   session.output.clear();
   if (session.output.capacity() > StoreRequests::kUnsentMax) session.output.shrink_to_fit();
   session.sent = 0;
@@ -330,21 +338,35 @@ bool RespPort::too_much_unread() const {
   return unread > options_.unread_bytes_max;
 }
 
+/// Above the limit all wait. Who reads a little now and then is not deaf, and would hold them up
+/// for as long as it likes: so it is who has most unread, and had some for a while, that goes.
+void RespPort::cut_off_largest(Nanoseconds now) {
+  Connection* largest = nullptr;
+  for (auto& [socket, connection] : connections_) {
+    if (connection->dead || now - connection->caught_up <= kPatience) continue;
+    const bool larger =
+        largest == nullptr || connection->session.unsent() > largest->session.unsent();
+    if (larger) largest = connection.get();
+  }
+  if (largest == nullptr) return;
+  ++store_.counts().stalled;
+  largest->dead = true;
+}
+
 void RespPort::look_at_time() {
   const Nanoseconds now = Clock::monotonic().now();
-  const Nanoseconds stall = too_much_unread() ? std::min(kPatience, Nanoseconds(options_.stall))
-                                              : Nanoseconds(options_.stall);
+  if (too_much_unread()) cut_off_largest(now);
   (void)watch(listener_, EPOLLIN, true);
   for (auto& [socket, connection] : connections_) {
     const RespSession& session = connection->session;
     const bool shut = connection->shut != Nanoseconds{0};
-    const bool deaf = session.unsent() > 0 && now - connection->progressed > stall;
+    const bool deaf = session.unsent() > 0 && now - connection->progressed > options_.stall;
     const bool half = connection->parser.within_request() && session.requests.empty() &&
                       now - connection->heard > options_.stall;
     const bool idle = options_.idle.count() != 0 && session.unsent() == 0 &&
                       session.requests.empty() &&
                       now - std::max(connection->heard, connection->told) > options_.idle;
-    if (!shut && (deaf || half)) ++store_.counts().stalled;
+    if (!shut && !connection->dead && (deaf || half)) ++store_.counts().stalled;
     if (deaf || half || idle || (shut && now - connection->shut > kLinger)) connection->dead = true;
   }
 }

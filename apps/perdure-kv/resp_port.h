@@ -61,6 +61,7 @@ class RespPort {
   void parse(Connection& connection, std::string_view input);
   void send(Connection& connection);
   void watch(Connection& connection);
+  void cut_off_largest(Nanoseconds now);
   void look_at_time();
   void close_ended();
   bool too_much_unread() const;

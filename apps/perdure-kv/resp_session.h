@@ -18,6 +18,13 @@ struct RespSession {
   bool quitting = false;          // nothing more is executed; it ends when output is sent
 
   std::size_t unsent() const { return output.size() - sent; }
+  /// Or who never reads all of it would keep all that it was ever told. Cost: on the whole less
+  /// than a copy of it.
+  void forget_sent() {
+    if (sent < unsent()) return;
+    output.erase(0, sent);
+    sent = 0;
+  }
   /// What a request takes of memory: of empty words, too.
   static std::size_t bytes_of(const Words& request) {
     std::size_t bytes = request.size() * sizeof(std::string);

@@ -21,15 +21,22 @@ Result<KvClient> KvClient::open(const KvClientOptions& options) {
   PERDURE_TRY(rpc, RpcClient::open(options.rpc));
   KvClient client(std::make_unique<State>(std::move(rpc), options.timeout));
   State& state = *client.state_;
-  PERDURE_TRY(info, state.ask_info(false));  // a change of an earlier process may be set aside
-  state.value_bytes_max = info.value_bytes_max;
-  state.block_payload = info.block_bytes - kv::kBlockHeadBytes;
+  PERDURE_TRY_VOID(state.learn_form());
   // Without room of its own its changes wait until they are applied. Behind one that is set aside
   // there may be none for the question either.
   const auto asked = state.ask_for_room();
   if (!asked.ok() && asked.code() != ErrorCode::QueueFull) return asked.error();
   PERDURE_TRY_VOID(state.take_room(options.timeout));
   return client;
+}
+
+/// In front of the call that formats it, a store says what it would be: by the next server's
+/// options it may become something else. So it is asked again behind that.
+Result<void> KvClient::State::learn_form() {
+  PERDURE_TRY(info, ask_info(false));  // a change of an earlier process may be set aside
+  value_bytes_max = info.value_bytes_max;
+  block_payload = info.block_bytes - kv::kBlockHeadBytes;
+  return {};
 }
 
 /// A change that the server refused.
@@ -70,6 +77,8 @@ Result<void> KvClient::State::take_room(std::chrono::milliseconds within) {
   if (!reply.ok() && reply.code() == ErrorCode::NotFound) return {};
   if (!reply.ok()) return reply.error();
   if (reply->refused || reply->bytes.size() != 16) return {};
+  if (!is_formatted && !learn_form().ok()) return {};  // it asks for room again
+  is_formatted = true;
   const auto slots = load<std::uint64_t>(reply->bytes.data());
   const auto blocks = load<std::uint64_t>(reply->bytes.data() + 8);
   slots_left = slots - std::min(slots, used_slots);

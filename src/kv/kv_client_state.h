@@ -28,6 +28,7 @@ class KvClient::State {
 
   static Error refused(ErrorCode code);
   std::uint64_t blocks_for(std::size_t record_bytes) const;
+  Result<void> learn_form();
   Result<void> ask_for_room();
   Result<void> take_room(std::chrono::milliseconds within);
   Result<bool> use_room(std::uint64_t blocks);
@@ -49,6 +50,7 @@ class KvClient::State {
   const std::chrono::milliseconds timeout;
   std::size_t value_bytes_max = 0;
   std::uint64_t block_payload = 1;
+  bool is_formatted = false;  // both are the store's for good
 
   std::optional<RpcHandle> asked;  // for room, and not answered yet
   std::uint64_t slots_left = 0;    // of the grant

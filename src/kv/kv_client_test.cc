@@ -74,7 +74,7 @@ class KvClientTest : public testing::Test {
   void serve_broken() {
     RpcServerOptions broken;
     broken.pool = options_.pool;
-    broken.application = 0x7672656b;  // as the store has it
+    broken.application = kv::kApplication;
     broken.declared = options_.declared;
     broken.listen = address_;
     broken.data_listen = "127.0.0.1:0";

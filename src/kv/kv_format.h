@@ -116,6 +116,9 @@ struct KvBlockHead {
 };
 static_assert(sizeof(KvBlockHead) == kBlockHeadBytes);
 
+/// RpcServerOptions::application, in the pool: "kerv".
+inline constexpr std::uint32_t kApplication = 0x7672656b;
+
 /// What a new store is to be.
 struct KvShape {
   std::uint64_t keys_max = 0;

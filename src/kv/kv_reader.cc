@@ -47,7 +47,12 @@ std::uint64_t KvReader::blocks_available() const {
 
 Result<KvSlot> KvReader::load_slot(std::uint64_t number) const {
   if (number == 0 || number > state_.slots_begun) return corrupt_store("a slot is out of range");
-  return data_->load<KvSlot>(geometry_.slot_at(number));
+  PERDURE_TRY(slot, data_->load<KvSlot>(geometry_.slot_at(number)));
+  // No answer would ever have room for it.
+  if (slot.version != 0 && slot.key_bytes > kKvKeyBytesMax) {
+    return corrupt_store("a key is larger than any");
+  }
+  return slot;
 }
 
 Result<std::uint32_t> KvReader::load_link(std::uint64_t block) const {

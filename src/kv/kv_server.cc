@@ -19,7 +19,6 @@ constexpr std::uint64_t kAreaBytesMin = 1024 * 1024;
 constexpr std::uint64_t kBytesForKey = 1024;
 constexpr std::uint32_t kRepliesKept = 256;
 constexpr std::uint32_t kReplyBytes = 64;
-constexpr std::uint32_t kApplication = 0x7672656b;  // in the pool: "kerv"
 
 }  // namespace
 
@@ -35,7 +34,7 @@ Result<KvServer> KvServer::open(const KvServerOptions& options) {
   PERDURE_TRY_VOID(kv::lay_out(options.bytes, shape, 0));
   RpcServerOptions rpc;
   rpc.pool = options.pool;
-  rpc.application = kApplication;
+  rpc.application = kv::kApplication;
   rpc.data_bytes = options.bytes;
   rpc.clients_max = options.clients_max;
   rpc.ring_bytes =

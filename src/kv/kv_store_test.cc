@@ -257,6 +257,20 @@ TEST_F(KvStore, DamageIsFoundAndNothingRunsAway) {
 }
 
 // A set may be durable, and acknowledged, before the server that executes it is started.
+// No answer would ever have room for it, and who asks again and again would get no further.
+TEST_F(KvStore, AKeyThatIsTooLongIsDamageToWhoReadsARange) {
+  ASSERT_TRUE(put("a", "1").ok());
+  ASSERT_TRUE(put("b", "2").ok());
+  const auto reader = KvReader::open(memory_);
+  ASSERT_TRUE(reader.ok());
+  const auto found = reader->find("b");
+  ASSERT_TRUE(found.ok() && *found);
+  const std::uint64_t at = reader->geometry().slot_at((*found)->number);
+  perdure::store(memory_.raw().data() + at + offsetof(KvSlot, key_bytes), std::uint16_t{9000});
+  EXPECT_EQ(reader->slot((*found)->number).code(), ErrorCode::Corrupt);
+  EXPECT_EQ(reader->first_from("b", false).code(), ErrorCode::Corrupt);
+}
+
 TEST_F(KvStore, ASetOfAnEarlierServerIsExecutedWhateverThisOneTakes) {
   shape_.value_bytes_max = 1024;
   const std::string value(30'000, 'v');

@@ -1,5 +1,6 @@
 // perdure-kv check and bench: what they say, and in what form.
 #include <gtest/gtest.h>
+#include <perdure/rpc.h>
 
 #include <csignal>
 #include <filesystem>
@@ -80,6 +81,25 @@ TEST(KvCheck, SaysWhetherAStoreIsRight) {
   const Ended damaged = run_json(check_of(pool), "kv-check.schema.json", 3);
   EXPECT_NE(damaged.said.find("\"right\": false"), std::string::npos) << damaged.said;
   EXPECT_NE(run_check(pool).said.find("damaged"), std::string::npos);
+}
+
+// What is nobody's store can not be looked at; it is not a damaged one.
+TEST(KvCheck, SaysOfAnotherServicesPoolThatItIsNoStore) {
+  const test::TestDirectory directory{"/dev/shm"};
+  const std::string pool = directory.path() + "/calls.pool";
+  RpcServerOptions options;
+  options.pool = pool;
+  options.declared = PersistenceDomain::Wsp;
+  options.data_listen = "127.0.0.1:0";
+  options.handlers[1] = [](const RpcCall&, RpcTransaction&,
+                           std::span<std::byte>) -> Result<std::size_t> { return 0; };
+  {
+    const auto server = RpcServer::open(options);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+  }
+  const Ended ended = run_check(pool);
+  EXPECT_EQ(ended.status, 1) << ended.said;
+  EXPECT_NE(ended.said.find("no store"), std::string::npos) << ended.said;
 }
 
 TEST(KvBench, RunsEveryWorkload) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -109,6 +110,56 @@ TEST_F(RespPort, ClientsThatDoNotReadDoNotFillItsMemoryNorStopIt) {
   }
   server_->send(SIGTERM);
   EXPECT_EQ(server_->wait().status, 0);
+}
+
+// Above the limit nobody is served, and these read something now and then. Expect: they go, too.
+TEST_F(RespPort, ClientsThatReadALittleDoNotStopIt) {
+  serve({"--size", "16MiB", "--stall-timeout", "3600", "--unread-max", "8MiB"});
+  RespClient other(address());
+  ASSERT_EQ(other.ask({"SET", "large", std::string(1024 * 1024, 'v')}), status("OK"));
+  std::vector<std::string> words(25, "large");
+  words.front() = "MGET";
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> readers;
+  for (int each = 0; each < 2; ++each) {
+    readers.emplace_back([&] {
+      RespClient slow(address());
+      if (!slow.say(RespClient::encoded(words))) return;
+      while (!stop && slow.fill()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    });
+  }
+  const Deadline deadline = Deadline::after(std::chrono::seconds(50));
+  while (shown(other, "stalled_connections") < 1 && !deadline.passed()) continue;
+  EXPECT_EQ(other.ask({"PING"}), status("PONG"));
+  stop = true;
+  for (std::thread& each : readers) each.join();
+}
+
+// It reads all the time, and there is always something left of what it is told.
+TEST_F(RespPort, OneThatIsNeverDoneReadingDoesNotFillItsMemory) {
+  const char* const before_it = std::getenv("ASAN_OPTIONS");
+  const std::string options = before_it == nullptr ? "" : before_it;
+  ::setenv("ASAN_OPTIONS", (options + ":quarantine_size_mb=1").c_str(),
+           1);  // it keeps what is freed
+  serve({"--size", "16MiB"});
+  ::setenv("ASAN_OPTIONS", options.c_str(), 1);
+  RespClient client(address());
+  const std::string large(1024 * 1024, 'v');
+  ASSERT_EQ(client.ask({"SET", "large", large}), status("OK"));
+  const std::size_t before = server_->resident_bytes();
+  constexpr int kRequests = 300;
+  std::thread sender([&] {
+    for (int each = 0; each < kRequests; ++each) {
+      if (!client.say(RespClient::encoded({"GET", "large"}))) return;
+    }
+  });
+  std::size_t most = 0;
+  for (int each = 0; each < kRequests; ++each) {
+    ASSERT_EQ(client.hear(), bulk(large));
+    most = std::max(most, server_->resident_bytes());
+  }
+  sender.join();
+  EXPECT_LT(most, before + (std::size_t{160} << 20));
 }
 
 // A port is a client of the store by its name.
