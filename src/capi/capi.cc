@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "capi/failure.h"
 #include "capi/handles.h"
+#include "core/thread_text.h"
 
 using perdure::ErrorCode;
 using perdure::Level;
@@ -30,19 +32,12 @@ static_assert(PERDURE_OUTCOME_UNKNOWN == static_cast<int>(ErrorCode::OutcomeUnkn
 static_assert(PERDURE_SYSTEM_ERROR == static_cast<int>(ErrorCode::SystemError) + 1);
 static_assert(PERDURE_COMMITTED == static_cast<int>(Level::Committed));
 
-std::string& last_error() {
-  thread_local std::string message;
-  return message;
-}
+thread_local perdure::ThreadText last_error;
 
 }  // namespace
 
 perdure_code perdure::capi::fail(const Error& error) {
-  try {
-    last_error() = error.message;
-  } catch (const std::exception&) {
-    last_error().clear();  // no memory for the words; the code is what counts
-  }
+  last_error.set(error.message);
   return number_of(error.code);
 }
 
@@ -55,7 +50,7 @@ const char* perdure_code_name(perdure_code code) {
   return perdure::to_string(static_cast<ErrorCode>(static_cast<int>(code) - 1)).data();
 }
 
-const char* perdure_last_error(void) { return last_error().c_str(); }
+const char* perdure_last_error(void) { return last_error.c_str(); }
 
 perdure_code perdure::capi::options_of(const perdure_log_options* options, LogOptions& opened) {
   perdure_log_options given{};
@@ -158,9 +153,8 @@ perdure_code perdure_log_close_within(perdure_log* log, uint32_t timeout_ms) {
   if (log == nullptr) return PERDURE_OK;
   if (!log->opened) return fail("this log is its writer's, which closes it");
   return guarded([&] {
-    const auto closed = log->log.close(milliseconds(timeout_ms));
-    delete log;
-    return code_of(closed);
+    const std::unique_ptr<perdure_log> freed(log);
+    return code_of(log->log.close(milliseconds(timeout_ms)));
   });
 }
 

@@ -1,9 +1,11 @@
 // The C interface refuses what C lets through, and says what was wrong.
 #include <gtest/gtest.h>
 #include <perdure/perdure.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -17,6 +19,50 @@ TEST(CInterface, EveryCodeHasAName) {
     EXPECT_STRNE(perdure_code_name(static_cast<perdure_code>(code)), "unknown") << code;
   }
   EXPECT_STREQ(perdure_code_name(PERDURE_LOG_FULL), "log-full");
+}
+
+// A later field may be made of them: then it asks for something that this library does not have.
+TEST(CInterface, ReservedBytesThatAreSetAreRefused) {
+  perdure_log* log = nullptr;
+  perdure_log_options options{};
+  options.size = sizeof options;
+  options.pool = "p";
+  options.reserved = 7;  // was padding, and has always been passed over
+  EXPECT_EQ(perdure_log_open(&options, &log), PERDURE_INVALID_ARGUMENT);
+  const std::string otherwise = perdure_last_error();
+  EXPECT_EQ(otherwise.find("does not know"), std::string::npos) << otherwise;
+  options.reserved_too[6] = 1;
+  EXPECT_EQ(perdure_log_open(&options, &log), PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(perdure_last_error()).find("does not know"), std::string::npos);
+  perdure_rpc_client* client = nullptr;
+  perdure_rpc_client_options calls{};
+  calls.size = sizeof calls;
+  calls.server = "127.0.0.1:1";
+  calls.reserved = 1;
+  EXPECT_EQ(perdure_rpc_client_open(&calls, &client), PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(perdure_last_error()).find("does not know"), std::string::npos);
+}
+
+// A thread's variables are gone when handlers of exit() run.
+TEST(CInterface, FailsWithWordsInHandlersOfExit) {
+  const auto fails = [] {
+    EXPECT_EQ(perdure_log_open_file("/nowhere/log.toml", nullptr), PERDURE_INVALID_ARGUMENT);
+    perdure_log* log = nullptr;
+    EXPECT_EQ(perdure_log_open_file("/nowhere/log.toml", &log), PERDURE_NOT_FOUND);
+  };
+  const auto fail_at_exit = [] {
+    perdure_log* log = nullptr;
+    const bool failed = perdure_log_open_file("/nowhere/else.toml", &log) == PERDURE_NOT_FOUND;
+    const bool said = std::strstr(perdure_last_error(), "else.toml") != nullptr;
+    if (!failed || !said || std::strlen(perdure_finished_message(0)) != 0) ::_exit(1);
+  };
+  EXPECT_EXIT(
+      {
+        fails();
+        std::atexit(fail_at_exit);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(CInterface, NullIsRefusedEverywhere) {

@@ -39,6 +39,34 @@ inline bool known(perdure_level level) {
   return level >= PERDURE_RECEIVED && level <= PERDURE_COMMITTED;
 }
 
+/// Of these `reserved` was padding once, and older callers left there what there was.
+template <typename T>
+inline constexpr bool kReservedWasPadding = false;
+template <>
+inline constexpr bool kReservedWasPadding<perdure_log_options> = true;
+template <>
+inline constexpr bool kReservedWasPadding<perdure_region_options> = true;
+
+template <typename Field>
+bool is_zero(const Field& field) {
+  const auto bytes = std::as_bytes(std::span(&field, 1));
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [](std::byte each) { return each == std::byte{}; });
+}
+
+/// Later fields are made of reserved bytes, too: what is set there asks for something that this
+/// library does not have.
+template <typename T>
+bool is_nothing_reserved_set(const T& taken) {
+  bool unset = true;
+  if constexpr (requires { taken.reserved; } && !kReservedWasPadding<T>) {
+    unset = unset && is_zero(taken.reserved);
+  }
+  if constexpr (requires { taken.reserved_too; }) unset = unset && is_zero(taken.reserved_too);
+  if constexpr (requires { taken.reserved_last; }) unset = unset && is_zero(taken.reserved_last);
+  return unset;
+}
+
 /// What the caller has of a sized struct; the rest is zero. False: it has no size, or fields that
 /// are set and that this library does not know.
 template <typename T>
@@ -49,7 +77,7 @@ bool take_sized(const T* given, T& taken) {
   for (std::size_t at = sizeof taken; at < given->size; ++at) {
     if (bytes[at] != 0) return false;
   }
-  return true;
+  return is_nothing_reserved_set(taken);
 }
 
 /// Asked before a call does anything: what is given has a size. NULL: nothing is.

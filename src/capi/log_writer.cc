@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <new>
 #include <string>
 #include <thread>
@@ -51,11 +52,35 @@ perdure_code open_writer(perdure::Result<perdure::LogOptions> options,
   return PERDURE_OK;
 }
 
-/// Of this thread's last perdure_log_writer_take.
-std::vector<std::string>& finished_messages() {
-  thread_local std::vector<std::string> messages;
-  return messages;
-}
+/// Of a thread's last perdure_log_writer_take, and none any more when it ends: handlers of exit()
+/// that take what is left then get no words.
+class FinishedMessages {
+ public:
+  ~FinishedMessages() { gone_ = true; }
+  /// Makes room; nothing of it is kept if there is none.
+  void begin(std::size_t count) {
+    if (gone_) return;
+    words_.clear();
+    words_.resize(count);
+  }
+  void keep(std::size_t index, const std::string& words) {
+    if (gone_) return;
+    try {
+      words_[index] = words;
+    } catch (const std::bad_alloc&) {
+      words_[index].clear();
+    }
+  }
+  const char* at(std::size_t index) const {
+    return !gone_ && index < words_.size() ? words_[index].c_str() : "";
+  }
+
+ private:
+  static thread_local bool gone_;
+  std::vector<std::string> words_;
+};
+thread_local bool FinishedMessages::gone_ = false;
+thread_local FinishedMessages finished_messages;
 
 perdure_finished finished_of(std::uint64_t tag, const perdure::Result<perdure::Ticket>& outcome) {
   perdure_finished told{};
@@ -110,9 +135,8 @@ perdure_code perdure_log_writer_close(perdure_log_writer* writer, uint32_t timeo
     if (writer->user == std::this_thread::get_id()) {
       return fail("this thread uses the writer's log: close the writer after that");
     }
-    const auto closed = writer->writer.close(std::chrono::milliseconds(timeout_ms));
-    delete writer;
-    return code_of(closed);
+    const std::unique_ptr<perdure_log_writer> freed(writer);
+    return code_of(writer->writer.close(std::chrono::milliseconds(timeout_ms)));
   });
 }
 
@@ -227,26 +251,18 @@ perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finishe
   }
   return guarded(writer, [&] {
     *taken = 0;
-    finished_messages().clear();
+    finished_messages.begin(count);  // what is taken is told, whatever memory there is
     if (count == 0) return PERDURE_OK;
-    finished_messages().resize(count);  // what is taken is told, whatever memory there is
     for (const perdure::FinishedRecord& each : writer->writer.take_completed(count)) {
       finished[*taken] = finished_of(each.tag, each.outcome);
-      std::string& words = finished_messages()[(*taken)++];
-      try {
-        if (!each.outcome.ok()) words = each.outcome.error().message;
-      } catch (const std::bad_alloc&) {
-        words.clear();
-      }
+      if (!each.outcome.ok()) finished_messages.keep(*taken, each.outcome.error().message);
+      ++*taken;
     }
     return PERDURE_OK;
   });
 }
 
-const char* perdure_finished_message(size_t index) {
-  const auto& messages = finished_messages();
-  return index < messages.size() ? messages[index].c_str() : "";
-}
+const char* perdure_finished_message(size_t index) { return finished_messages.at(index); }
 
 perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn) {
   if (writer == nullptr) return fail("writer must not be NULL");

@@ -201,9 +201,8 @@ perdure_code perdure_mirror_open_file(const char* path, const perdure_mirror_opt
 perdure_code perdure_mirror_close(perdure_mirror* mirror, uint32_t timeout_ms) {
   return guarded([&]() -> perdure_code {
     if (mirror == nullptr) return PERDURE_OK;
-    const perdure_code code = code_of(mirror->mirror.close(ms(timeout_ms)));
-    delete mirror;
-    return code;
+    const std::unique_ptr<perdure_mirror> freed(mirror);
+    return code_of(mirror->mirror.close(ms(timeout_ms)));
   });
 }
 

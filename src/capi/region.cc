@@ -105,9 +105,8 @@ perdure_code perdure_region_open_file(const char* path, perdure_region** region)
 perdure_code perdure_region_close(perdure_region* region, uint32_t timeout_ms) {
   return guarded([&]() -> perdure_code {
     if (region == nullptr) return PERDURE_OK;
-    const perdure_code code = code_of(region->region.close(std::chrono::milliseconds(timeout_ms)));
-    delete region;
-    return code;
+    const std::unique_ptr<perdure_region> freed(region);
+    return code_of(region->region.close(std::chrono::milliseconds(timeout_ms)));
   });
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/log_message.h"
+#include "core/thread_text.h"
 #include "core/try.h"
 #include "librpmem/environment.h"
 #include "rpmem/pool_host.h"
@@ -35,7 +36,7 @@ constexpr int kSshFailed = 255;      // ssh(1): it could not connect
 constexpr int kNoSuchCommand = 127;  // of a shell
 static_assert(sizeof(rpmem_pool_attr) == sizeof(PoolAttributes));
 
-thread_local std::string last_error;
+thread_local perdure::ThreadText last_error;
 
 int errno_of(ErrorCode code) {
   switch (code) {
@@ -60,8 +61,9 @@ int errno_of(ErrorCode code) {
 
 /// What the caller is told: the words stay until the thread's next failing call.
 int fail(const Error& error, const char* call, int number) {
-  last_error = std::string(call) + ": " + error.message;
-  perdure::log_message(perdure::Severity::Error, last_error);
+  const std::string words = std::string(call) + ": " + error.message;
+  last_error.set(words);
+  perdure::log_message(perdure::Severity::Error, words);
   errno = number;
   return -1;
 }
@@ -269,7 +271,7 @@ int rpmem_remove(const char* target, const char* pool_set_name, int flags) {
                       "its children: see to what is at the target",
                       why, run->complaint().empty() ? "" : "; ")};
     }
-    last_error = "rpmem_remove: " + why;
+    last_error.set("rpmem_remove: " + why);
     return *status;
   }();
   if (!removed.ok()) return fail(removed.error(), "rpmem_remove");
@@ -284,8 +286,8 @@ const char* rpmem_check_version(unsigned major_required, unsigned minor_required
   if (major_required == RPMEM_MAJOR_VERSION && minor_required <= RPMEM_MINOR_VERSION) {
     return nullptr;
   }
-  last_error = fmt::format("librpmem {}.{} is needed, and this one is {}.{}", major_required,
-                           minor_required, RPMEM_MAJOR_VERSION, RPMEM_MINOR_VERSION);
+  last_error.set(fmt::format("librpmem {}.{} is needed, and this one is {}.{}", major_required,
+                             minor_required, RPMEM_MAJOR_VERSION, RPMEM_MINOR_VERSION));
   return last_error.c_str();
 }
 
