@@ -433,13 +433,13 @@ Deadline DurableSession::opening_deadline() const {
 }
 
 Deadline DurableSession::visible_within(Nanoseconds since) const {
-  const Nanoseconds within = std::min(kVisibleWithinMax, options_.timeout);
+  const Nanoseconds within = kVisibleWithinMax;
   const Nanoseconds left = within - std::min(within, options_.clock->now() - since);
   return deadline().within(left);
 }
 
 bool DurableSession::visible_by_now(Nanoseconds since) const {
-  return options_.clock->now() - since >= std::min(kVisibleWithinMax, options_.timeout);
+  return options_.clock->now() - since >= kVisibleWithinMax;
 }
 
 void DurableSession::mark_down(Error why) {

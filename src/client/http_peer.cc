@@ -18,6 +18,7 @@ namespace {
 
 // To take back a grant that could not be used; it would expire by itself.
 constexpr Nanoseconds kTakeBackWithin = std::chrono::seconds{1};
+constexpr Nanoseconds kTakeBackAtLeast = std::chrono::milliseconds{50};
 // One try to connect gets half of the time that is left, but not less than this.
 constexpr Nanoseconds kConnectWithinMin = std::chrono::milliseconds{200};
 
@@ -199,7 +200,9 @@ Result<Session> HttpPeer::open_over(fabric::Device& device, const control::Sessi
     const Deadline soon = clock.after(std::min(left, std::max(left / 2, kConnectWithinMin)));
     auto session = connect_session(grant, data_address(grant.address), device, endpoints_, soon);
     if (session) return session;
-    (void)close_session(grant.session, control::Left::NotKnown, Deadline::after(kTakeBackWithin));
+    const Deadline back = deadline.passed() ? Deadline::after(kTakeBackAtLeast)
+                                            : deadline.within(kTakeBackWithin);
+    (void)close_session(grant.session, control::Left::NotKnown, back);
     not_reached = session.code() != ErrorCode::TimedOut;
     if (not_reached || deadline.passed()) return session;
   }

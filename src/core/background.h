@@ -27,6 +27,7 @@ class Background {
       outcome_ = std::async(std::launch::async, run);
     } catch (const std::system_error&) {  // there is no thread to be had
       outcome_ = std::async(std::launch::deferred, run);
+      has_thread_ = false;
     }
   }
   /// Stops it, and waits until its thread has noticed. What has come of it goes.
@@ -39,6 +40,8 @@ class Background {
 
   /// It ends soon. Does not wait.
   void stop() { clock_.stop(); }
+  /// Else take() does the work, in its caller's time, whatever that has of it.
+  bool has_thread() const { return has_thread_; }
   /// Whether it has ended; also where there was no thread: then take() does the work.
   bool ended() const {
     return outcome_.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
@@ -55,6 +58,7 @@ class Background {
 
  private:
   StoppableClock clock_;
+  bool has_thread_ = true;
   std::future<Result<T>> outcome_;
 };
 
