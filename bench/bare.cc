@@ -283,14 +283,15 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
   checked.bytes = options.bytes;
   checked.persist = options.persist;
   PERDURE_TRY_VOID(check(checked));
-  PERDURE_TRY(buffer, map_bytes(options.bytes, MAP_PRIVATE));
+  const std::size_t data_bytes = options.window * options.bytes;
+  PERDURE_TRY(buffer, map_bytes(data_bytes, MAP_PRIVATE));
   PERDURE_TRY(responder,
               BareResponder::start(Job{options.provider, operation, options.bytes, options.persist,
                                        options.responder_cpu, options.places}));
   pin(options.requester_cpu);
   PERDURE_TRY(link,
               open_link(options.provider,
-                        {true, responder->control(), {buffer.get(), options.bytes}, kReplyBytes}));
+                        {true, responder->control(), {buffer.get(), data_bytes}, kReplyBytes}));
 
   const std::uint64_t writes =
       std::max<std::uint64_t>(options.total_bytes / options.bytes, options.window);
@@ -308,10 +309,11 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
       PERDURE_TRY_VOID(await(*link, [&] { return i - ended() < in_flight; }));
       if (i == options.warm_up) begun = clock.now();
       const bool is_last = i + 1 == all;
-      if (is_last) store(buffer.get(), all);
+      std::byte* const data = buffer.get() + i % options.window * options.bytes;
+      if (is_last) store(data, all);
       const std::size_t place = is_last ? 0 : i % options.places;
       PERDURE_TRY_VOID(
-          link->write(buffer.get(), options.bytes, place * options.bytes, is_last ? last : each));
+          link->write(data, options.bytes, place * options.bytes, is_last ? last : each));
     }
     return await(*link, [&] { return ended() == all; });
   };

@@ -59,7 +59,7 @@ Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options);
 struct BareBandwidthOptions {
   BareProvider provider = BareProvider::Tcp;
   std::size_t bytes = 65'536;  // of one write
-  std::size_t window = 16;     // writes in flight
+  std::size_t window = 16;     // writes in flight, each of bytes of its own
   std::size_t places = 1;      // where the writes go: one after the other, then round again
   /// Each write carries remote completion data; the child makes its bytes durable as above and
   /// replies. Else nothing is made durable.

@@ -929,7 +929,7 @@ class Limits {
     PERDURE_TRY(options, log_options(finding));
     options.record_bytes = kMebibyte;
     options.in_place = in_place;
-    options.pool_bytes = 64 * kMebibyte;
+    options.pool_bytes = 256 * kMebibyte;  // a trim drains it, so not too often
     const std::uint64_t places = options.pool_bytes / kMebibyte;
     const std::uint64_t records = std::max<std::uint64_t>(options_.samples / 20, 32);
     bench::BareBandwidthOptions writes;
