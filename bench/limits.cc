@@ -55,6 +55,7 @@ double percent(double part, double whole) { return whole == 0 ? 0 : part / whole
 
 /// What the pool of a log under test holds, and more.
 constexpr std::uint64_t kByThreadsMax = 400'000;
+constexpr std::uint64_t kTurns = 50'000;
 
 class Limits {
  public:
@@ -101,9 +102,11 @@ class Limits {
       // Over shm the transport is ours, and ends in a store.
       if (transport == "shm") continue;
       ask("instructions before the post", transport,
-          [&](Finding& f) { return instructions(f, Primary::Send); });
+          [&](Finding& f) { return instructions(f, Primary::Send, PersistenceDomain::Mhp); });
       ask("instructions before the post, one-sided", transport,
-          [&](Finding& f) { return instructions(f, Primary::Write); });
+          [&](Finding& f) { return instructions(f, Primary::Write, PersistenceDomain::Mhp); });
+      ask("instructions before the post, write and message", transport,
+          [&](Finding& f) { return instructions(f, Primary::Write, PersistenceDomain::Dmp); });
       ask("instructions of an append that gathers", transport,
           [&](Finding& f) { return gathering_instructions(f); });
       ask("posts per append", transport, [&](Finding& f) { return posts(f); });
@@ -902,8 +905,11 @@ class Limits {
     finding.target =
         threads == 1 ? "LogWriter / Log at least 0.80" : "threads / one caller at least 1";
     finding.note =
-        "each thread commits one record after the other by one LogWriter; compared with "
-        "one caller of a Log";
+        "each thread commits one record after the other by one LogWriter; compared with one caller "
+        "of a Log";
+    if (threads > 1) {
+      finding.note += "; bare: as many threads that only hand a turn on, by condition variables";
+    }
     PERDURE_TRY(options, log_options(finding));
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       PERDURE_TRY(alone, in_log(options, [&](LogUnderTest& log) -> Result<double> {
@@ -914,6 +920,10 @@ class Limits {
                     return committed_by_threads(
                         options, std::min(2 * options_.samples, kByThreadsMax), threads);
                   }));
+      if (threads > 1) {
+        PERDURE_TRY(turns, in_bare([&] { return turns_of_threads(kTurns, threads); }));
+        finding.bare.values.push_back(turns);
+      }
       finding.perdure.values.push_back(many);
       finding.ratio.values.push_back(many / alone);
     }
@@ -1028,13 +1038,13 @@ class Limits {
   }
 
   /// From append to what the transport is handed, one append in flight.
-  Result<void> instructions(Finding& finding, Primary primary) {
+  Result<void> instructions(Finding& finding, Primary primary, PersistenceDomain domain) {
     finding.unit = "instructions";
     finding.target = "at most 300";
-    PERDURE_TRY(steps, steps_of(finding.fabric, primary));
+    PERDURE_TRY(steps, steps_of(finding.fabric, primary, domain));
     finding.note = fmt::format(
-        "from Log::append to the first instruction of the transport's library, by {} (mhp)",
-        steps->method);
+        "from Log::append to the first instruction of the transport's library, by {} ({})",
+        steps->method, to_string(domain));
     finding.perdure.values = steps->posting;
     finding.met = finding.perdure.median() <= 300;
     return {};
@@ -1044,7 +1054,7 @@ class Limits {
   Result<void> gathering_instructions(Finding& finding) {
     finding.unit = "instructions";
     finding.target = "at most 150";
-    PERDURE_TRY(steps, steps_of(finding.fabric, Primary::Send));
+    PERDURE_TRY(steps, steps_of(finding.fabric, Primary::Send, PersistenceDomain::Mhp));
     finding.note = fmt::format("behind one in flight, from Log::append to its return, by {} (mhp)",
                                steps->method);
     finding.perdure.values = steps->gathering;
@@ -1053,12 +1063,12 @@ class Limits {
   }
 
   /// Counted once for all questions that want to know. Valid until the next call.
-  Result<const StepCount*> steps_of(const std::string& fabric, Primary primary) {
+  Result<const StepCount*> steps_of(const std::string& fabric, Primary primary,
+                                    PersistenceDomain domain) {
     constexpr std::uint64_t kAppends = 20;
-    const std::string name = fmt::format("{}-{}", fabric, to_string(primary));
+    const std::string name = fmt::format("{}-{}-{}", fabric, to_string(primary), to_string(domain));
     if (const auto known = steps_.find(name); known != steps_.end()) return &known->second;
-    PERDURE_TRY(polling,
-                start_peer(directory_ + "/stepping-" + name, kTracedSpin, PersistenceDomain::Mhp));
+    PERDURE_TRY(polling, start_peer(directory_ + "/stepping-" + name, kTracedSpin, domain));
     Finding over;
     over.fabric = fabric;
     PERDURE_TRY(options, log_options(over));

@@ -10,6 +10,8 @@
 #include "log/log_format.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 namespace perdure::bench {
@@ -106,6 +108,29 @@ Result<double> LogUnderTest::windowed(std::uint64_t count, std::size_t window) {
     tickets[i % window] = ticket;
   }
   PERDURE_TRY_VOID(log_.wait(last_, Level::Durable, kDurableWithin));
+  const Nanoseconds took = Clock::monotonic().now() - begun;
+  return static_cast<double>(count) * 1e9 /
+         static_cast<double>(std::max<std::int64_t>(took.count(), 1));
+}
+
+Result<double> turns_of_threads(std::uint64_t count, std::size_t threads) {
+  PERDURE_ASSERT(threads > 0);
+  std::mutex mutex;
+  std::vector<std::condition_variable> woken(threads);
+  std::uint64_t turn = 0;
+  std::vector<std::thread> takers;
+  const Nanoseconds begun = Clock::monotonic().now();
+  for (std::size_t thread = 0; thread < threads; ++thread) {
+    takers.emplace_back([&, thread] {
+      std::unique_lock lock(mutex);
+      for (std::uint64_t own = thread; own < count; own += threads) {
+        woken[thread].wait(lock, [&] { return turn == own; });
+        ++turn;
+        woken[turn % threads].notify_one();
+      }
+    });
+  }
+  for (std::thread& taker : takers) taker.join();
   const Nanoseconds took = Clock::monotonic().now() - begun;
   return static_cast<double>(count) * 1e9 /
          static_cast<double>(std::max<std::int64_t>(took.count(), 1));

@@ -51,6 +51,10 @@ class LogUnderTest {
   Ticket last_;
 };
 
+/// How often in a second so many threads hand a turn on to one another, each asleep until it is its
+/// own: what a commit takes at least that wakes who waits for it. Errors: none.
+Result<double> turns_of_threads(std::uint64_t count, std::size_t threads);
+
 /// Records per second that so many threads commit, each one after the other, by one LogWriter
 /// without a thread of its own. The pool must have room for all.
 Result<double> committed_by_threads(const LogUnderTestOptions& options, std::uint64_t count,

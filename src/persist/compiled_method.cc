@@ -230,16 +230,18 @@ void note_uses(const ReceiveQueue& queue, CompiledMethod& compiled) {
   }
 }
 
-/// What is known of the message, if the method is one that waits for nothing and is not replayed.
-std::optional<CompiledMessage> one_message(const CompiledMethod& method) {
+/// What is known of the message that ends the method, if that waits for nothing in between and is
+/// not replayed. `carries`: all the items; else none of them.
+std::optional<CompiledMessage> only_message(const CompiledMethod& method, bool carries) {
   const std::size_t items = method.items.size();
-  if (method.requests.size() != 1 || !method.bursts.front().waits.empty()) return {};
-  const CompiledRequest& request = method.requests.front();
-  if (request.opcode != fabric::Opcode::Send || request.fenced ||
-      (request.message_flags & kPayloadCrc) != 0) {
+  if (method.bursts.size() != 1 || !method.bursts.front().waits.empty()) return {};
+  const CompiledRequest& request = method.requests.back();
+  if (request.opcode != fabric::Opcode::Send || request.fenced || request.reads ||
+      request.padding_bytes != 0 || (request.message_flags & kPayloadCrc) != 0) {
     return {};
   }
-  if (items > 2 || request.gathered != items || request.entries.size() != items) return {};
+  const std::size_t gathered = carries ? items : 0;
+  if (items > 2 || request.gathered != gathered || request.entries.size() != items) return {};
   CompiledMessage message;
   message.head = message_head(static_cast<std::uint8_t>(items), request.message_flags);
   for (std::size_t index = 0; index < items; ++index) {
@@ -250,8 +252,9 @@ std::optional<CompiledMessage> one_message(const CompiledMethod& method) {
   return message;
 }
 
-/// Whether the method is one WRITE of one item, alone or with what flushes it posted behind it.
-CommonUpdate one_write(const CompiledMethod& method) {
+/// Whether the method is one WRITE of one item: alone, or with a message (`told`) or what flushes
+/// it posted behind it.
+CommonUpdate one_write(const CompiledMethod& method, bool told) {
   const auto& requests = method.requests;
   const bool whole = method.items.size() == 1 && method.bursts.size() == 1 &&
                      method.bursts.front().waits.empty() && !method.items[0].word;
@@ -259,25 +262,27 @@ CommonUpdate one_write(const CompiledMethod& method) {
     return CommonUpdate::None;
   }
   if (requests.size() == 1) return CommonUpdate::Write;
+  if (requests.size() != 2) return CommonUpdate::None;
+  if (told) return CommonUpdate::WriteMessage;
   const CompiledRequest& flush = requests[1];
   const bool reads = flush.opcode == fabric::Opcode::Read && !flush.brings;
-  if (requests.size() != 2 || (!reads && flush.opcode != fabric::Opcode::Flush)) {
-    return CommonUpdate::None;
-  }
-  return CommonUpdate::WriteFlush;
+  return reads || flush.opcode == fabric::Opcode::Flush ? CommonUpdate::WriteFlush
+                                                        : CommonUpdate::None;
 }
 
 /// Notes in the method which of the common updates it is.
 void note_common(const ReceiveQueue& queue, CompiledMethod& method) {
-  method.common = one_write(method);
+  const bool one = method.requests.size() == 1;
+  const auto message = has_short_crc() ? only_message(method, /*carries=*/one) : std::nullopt;
+  if (message) method.one_message = *message;
+  method.common = one_write(method, message.has_value());
   if (method.common != CommonUpdate::None) {
     method.common_bytes_max = std::numeric_limits<std::uint64_t>::max();
-  } else if (const auto message = has_short_crc() ? one_message(method) : std::nullopt) {
+  } else if (message && one) {
     const bool word = method.items.size() == 2;
     method.common = word ? CommonUpdate::MessageAndWord : CommonUpdate::Message;
     method.common_bytes_max = queue.message_bytes_max - method.message_header_bytes_max -
                               (word ? sizeof(std::uint64_t) : 0);
-    method.one_message = *message;
   }
 }
 

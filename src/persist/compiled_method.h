@@ -67,8 +67,8 @@ struct ItemUse {
   bool immediate = false;  // an immediate says where it goes
 };
 
-/// A method that is one message, which carries every item as its entry: most updates are made by
-/// one. What is known of that message before the items come.
+/// The message of a method that has one, with every item as its entry: most updates are made by
+/// one that carries them. What is known of it before the items come.
 struct CompiledMessage {
   std::uint32_t head = 0;                  // see message_head
   std::array<std::uint64_t, 2> actions{};  // by item: see actions_field
@@ -79,6 +79,7 @@ enum class CommonUpdate : std::uint8_t {
   None,            // anything else
   Message,         // CompiledMethod::one_message, of one item
   MessageAndWord,  // the same of two, the second a word
+  WriteMessage,    // one WRITE, and a message about it that carries nothing
   Write,           // one WRITE, which is all
   WriteFlush,      // one WRITE, and a READ or FLUSH of what it wrote
 };
@@ -93,13 +94,13 @@ struct CompiledMethod {
   std::size_t message_buffer_bytes = 0;  // what one message needs beside the items' own memory
   CommonUpdate common = CommonUpdate::None;
   std::uint64_t common_bytes_max = 0;  // of its first item; 0 with CommonUpdate::None
-  CompiledMessage one_message;         // with CommonUpdate::Message and MessageAndWord
+  CompiledMessage one_message;         // where it is_common_message()
 
   /// Messages of an update.
   std::size_t messages() const { return requests.empty() ? 0 : requests.back().messages; }
-  /// Whether an update that is not CommonUpdate::None is a message.
+  /// Whether an update that is not CommonUpdate::None takes a message.
   bool is_common_message() const {
-    return common == CommonUpdate::Message || common == CommonUpdate::MessageAndWord;
+    return common != CommonUpdate::None && common < CommonUpdate::Write;
   }
   /// Appends to the last burst, or to a new one if something has to be waited for before.
   void add(CompiledRequest request);

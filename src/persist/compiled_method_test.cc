@@ -5,6 +5,10 @@
 
 #include <vector>
 
+#include "core/crc32c.h"
+#include "core/method_set.h"
+#include "plan/plan.h"
+
 namespace perdure::persist {
 namespace {
 
@@ -13,6 +17,32 @@ RequesterStep post(Verb verb, std::vector<Item> items) {
   step.verb = verb;
   step.items = std::move(items);
   return step;
+}
+
+/// One WRITE of 64 bytes' method, planned for a processor that has to flush what came.
+CommonUpdate common_of(Primary primary, PersistenceDomain domain) {
+  ServerProfile profile;
+  profile.domain = domain;
+  profile.ddio = Ddio::On;
+  profile.transport = Transport::Tcp;
+  plan::Update update;
+  update.shape = singleton();
+  update.primary = primary;
+  const auto planned = plan::plan(profile, update);
+  EXPECT_TRUE(planned.ok()) << planned.error().message;
+  if (!planned.ok()) return CommonUpdate::None;
+  const auto compiled = compile({*planned}, profile, {}, {64, 4096});
+  EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+  return compiled.ok() ? compiled->front().common : CommonUpdate::None;
+}
+
+// What measured costs choose over tcp is posted by the straight path.
+TEST(CompiledCommon, WhatIsMostlyPlannedIsPostedWithoutAskingFurther) {
+  if (!has_short_crc()) GTEST_SKIP() << "no crc32 instruction here";
+  using enum PersistenceDomain;
+  EXPECT_EQ(common_of(Primary::Send, Dmp), CommonUpdate::Message);
+  EXPECT_EQ(common_of(Primary::Write, Mhp), CommonUpdate::WriteFlush);
+  EXPECT_EQ(common_of(Primary::Write, Dmp), CommonUpdate::WriteMessage);
 }
 
 /// Two ranges are written and flushed together.

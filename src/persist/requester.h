@@ -225,6 +225,8 @@ class Requester {
                std::span<const UpdateItem> items, fabric::WorkRequest& request);
   bool fill_in_message(const CompiledMessage& message, const UpdateItem& first,
                        const UpdateItem* word, fabric::WorkRequest& request) const;
+  void fill_in_write_message(const CompiledMessage& message, const UpdateItem& item,
+                             std::span<fabric::WorkRequest> requests) const;
   static void fill_in_write(const UpdateItem& item, std::span<fabric::WorkRequest> requests);
   bool find_room();
   void fail(Error error);
@@ -309,6 +311,19 @@ inline void Requester::note_length(std::uint64_t sequence) {
   if (immediates_sent_) written_[sequence & (written_.size() - 1)] = written_begun_;
 }
 
+/// The same as fill_in for a method that is one WRITE and a message about it.
+inline void Requester::fill_in_write_message(const CompiledMessage& message, const UpdateItem& item,
+                                             std::span<fabric::WorkRequest> requests) const {
+  constexpr std::size_t kBytes = kMessageHeaderBytes + kMessageEntryBytes;
+  requests[0].remote_offset = item.at;
+  requests[0].segments[0] = item.data;
+  std::byte* const buffer = requests[1].segments[0].data;
+  put_header(buffer, message.head, messages_begun_ + 1, session_field_);
+  put_entry(buffer, 0, item.at, message.actions[0] + item.data.length);
+  store(buffer, short_crc32c_of<kBytes - 4>(buffer + 4));
+  requests[1].segments[0].length = kBytes;
+}
+
 /// The same as fill_in for a method that is one message, by the CPU's crc32 instruction where it
 /// has one. False: the word does not go this way.
 inline bool Requester::fill_in_message(const CompiledMessage& message, const UpdateItem& first,
@@ -389,9 +404,14 @@ inline void Requester::note_common(InFlight& started, const Result<std::size_t>&
   const std::span<fabric::WorkRequest> requests = started.ready;
   if (compiled.common == (word == nullptr ? CommonUpdate::Message : CommonUpdate::MessageAndWord)) {
     if (!fill_in_message(compiled.one_message, first, word, requests[0])) return 0;
-  } else {
-    if (word != nullptr || compiled.common < CommonUpdate::Write) return 0;
+  } else if (word != nullptr) {
+    return 0;
+  } else if (compiled.common >= CommonUpdate::Write) [[likely]] {
     fill_in_write(first, requests);
+  } else if (compiled.common == CommonUpdate::WriteMessage) {
+    fill_in_write_message(compiled.one_message, first, requests);
+  } else {
+    return 0;
   }
   note_common(started, endpoint_.post(requests));
   return begun_;
