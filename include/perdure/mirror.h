@@ -15,6 +15,9 @@
 //     of them but one, and the loss of the local memory.
 //   - What the program stored and did not persist may be on a replica or not, as it may be in
 //     persistent memory after an eviction.
+//   - A page of a file's memory that is lost (truncated, or its medium failed) reads as zeros from
+//     then on, and the mirror's calls fail. Whatever else the program does with such memory, such
+//     as appending it to a log, is its own affair.
 //   - A replica that is lost does not stop the program while the quorum stands. It comes back by
 //     itself, with the pages that changed meanwhile; until it has them all it is marked incomplete
 //     in its own pool: it counts for nothing, and nothing is read from it.
