@@ -32,7 +32,6 @@
 #include <csignal>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <system_error>
 
 namespace perdure::bench {
@@ -73,6 +72,16 @@ class Limits {
     PERDURE_TRY_VOID(test::InterruptGuard::check());
     PERDURE_TRY_VOID(peer.stop());
     return std::move(findings_);
+  }
+
+  /// Of all questions of the fabrics, chosen or not, each once. None is asked.
+  std::vector<std::string> names() {
+    chosen_ = 0;
+    names_.clear();
+    names_only_ = true;
+    ask_all();
+    names_only_ = false;
+    return names_;
   }
 
  private:
@@ -157,13 +166,10 @@ class Limits {
 
   /// Errors: InvalidArgument: none of the questions is chosen. Nothing has been started then.
   Result<void> require_question() {
-    names_only_ = true;
-    ask_all();
-    names_only_ = false;
+    (void)names();
     if (chosen_ != 0) return {};
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("no question has '{}' in its name; there are: {}", options_.only,
-                             fmt::join(names_, "; "))};
+                 fmt::format("no question has '{}' in its name", options_.only)};
   }
 
   /// What perdured calls it; of verbs, whatever the first RNIC speaks. That is looked for by a
@@ -203,14 +209,15 @@ class Limits {
            const std::function<Result<void>(Finding&)>& answer) {
     const bool chosen = question.find(options_.only) != std::string::npos;
     if (names_only_) {
-      names_.insert(question);
+      if (std::find(names_.begin(), names_.end(), question) == names_.end()) {
+        names_.push_back(question);
+      }
       chosen_ += chosen ? 1 : 0;
       return;
     }
     if (!chosen || test::InterruptGuard::interrupted()) return;
-    if (progress_) {
-      progress_(fabric.empty() ? question : fabric + ": " + question, findings_.size(), chosen_);
-    }
+    asked_ = fabric.empty() ? question : fabric + ": " + question;
+    if (progress_) progress_(asked_, findings_.size() * options_.rounds, all_rounds());
     Finding finding;
     finding.question = question;
     finding.fabric = fabric;
@@ -218,6 +225,17 @@ class Limits {
     const auto answered = answer(finding);
     if (!answered.ok()) finding.failure = answered.error().message;
     findings_.push_back(std::move(finding));
+  }
+
+  std::uint64_t all_rounds() const { return chosen_ * options_.rounds; }
+
+  /// Whether the question has such a round. It begins then, and who waits hears of it.
+  bool begins(std::size_t round) {
+    if (round >= options_.rounds) return false;
+    if (!progress_) return true;
+    progress_(fmt::format("{}, round {} of {}", asked_, round + 1, options_.rounds),
+              findings_.size() * options_.rounds + round, all_rounds());
+    return true;
   }
 
   Result<LogUnderTestOptions> log_options(const Finding& finding) {
@@ -260,7 +278,7 @@ class Limits {
   Result<void> side_by_side(Finding& finding, const LogUnderTestOptions& options,
                             const std::function<Result<double>()>& bare_side,
                             const std::function<Result<double>(LogUnderTest&)>& our_side) {
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(bare, in_bare(bare_side));
       PERDURE_TRY(perdure, in_log(options, our_side));
       finding.bare.values.push_back(bare);
@@ -357,7 +375,7 @@ class Limits {
                               const bench::BareOptions& exchange, LatencyWanted wanted) {
     finding.unit = "us, p50";
     finding.target = fmt::format("Perdure / bare at most {:.2f}", wanted.at_most);
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(bare, bare_quantiles(finding, exchange));
       PERDURE_TRY(ours, our_side());
       finding.bare.values.push_back(bare[0].get<double>());
@@ -410,7 +428,7 @@ class Limits {
     finding.target = "64 in flight / one in flight at least 5";
     PERDURE_TRY(server, start_rpc_server());
     PERDURE_TRY(options, rpc_options(finding, server));
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       const ChildWork work = [&](const ChildPipes&) -> Result<nlohmann::json> {
         PERDURE_TRY(calls, RpcUnderTest::open(options));
         PERDURE_TRY_VOID(calls.windowed(options_.samples / 5, 1, level));
@@ -518,7 +536,7 @@ class Limits {
       const std::function<Result<report::Histogram>(MirrorUnderTest&)>& timed) {
     finding.unit = "us, p50";
     finding.target = fmt::format("it / one persist of 64 B at most {:.2f}", at_most);
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(found,
                   in_mirror(finding, by, [&](MirrorUnderTest& memory) -> Result<nlohmann::json> {
                     PERDURE_TRY(single, persisted(memory, options_.samples, 64));
@@ -563,7 +581,7 @@ class Limits {
     writes.warm_up = 2 * writes.places;
     writes.total_bytes = bytes;
     writes.persist = true;
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(bare, in_bare([&] { return bench::bare_bandwidth(writes); }));
       PERDURE_TRY(found,
                   in_mirror(finding, by, [&](MirrorUnderTest& memory) -> Result<nlohmann::json> {
@@ -607,7 +625,7 @@ class Limits {
         return quantiles(latencies);
       });
     };
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(bare, bare_quantiles(finding, exchange));
       PERDURE_TRY(local, in_objects(""));
       PERDURE_TRY(ours, in_objects(finding.fabric));
@@ -630,7 +648,7 @@ class Limits {
       PERDURE_TRY(options, objects_options(finding.fabric));
       return in_bare([&] { return transactions_per_second(options, options_.samples, threads); });
     };
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(one, by(1));
       PERDURE_TRY(many, by(8));
       finding.perdure.values.push_back(many);
@@ -663,7 +681,7 @@ class Limits {
   /// `opened` tells the nanoseconds of the provider, and of all.
   Result<void> time_openings(Finding& finding,
                              const std::function<Result<nlohmann::json>()>& opened) {
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(took, opened());
       finding.bare.values.push_back(took[0].get<double>() / 1e6);
       finding.perdure.values.push_back(took[1].get<double>() / 1e6);
@@ -705,7 +723,7 @@ class Limits {
     constexpr std::uint64_t kCalls = 64 * 1024;
     finding.note = "a ring of 64 MiB in entries of 1 KiB, each copied and its checksum compared";
     PERDURE_TRY(directory, unapplied(kCalls, kPayload));
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(rate, in_bare([&] { return scanned_per_second(directory); }));
       finding.perdure.values.push_back(rate / static_cast<double>(kMebibyte) / 1024);
     }
@@ -718,7 +736,7 @@ class Limits {
     finding.target = "at most 1";
     constexpr std::uint64_t kCalls = 100'000;
     finding.note = "64 B each, empty handler: from opening the server until it serves";
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(directory, unapplied(kCalls, 64));
       PERDURE_TRY(seconds, in_bare([&] { return seconds_to_serve(directory); }));
       finding.perdure.values.push_back(seconds);
@@ -795,7 +813,7 @@ class Limits {
   Result<const Crowds*> crowds_of(const std::string& fabric) {
     if (const auto known = crowds_.find(fabric); known != crowds_.end()) return &known->second;
     Crowds crowds;
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       for (const std::size_t clients : {kFewClients, kManyClients}) {
         CrowdOptions options;
         options.directory = fmt::format("{}/crowd-{}", directory_, ++pools_);
@@ -882,7 +900,7 @@ class Limits {
     finding.unit = "records/s";
     finding.target = "64 in flight / one in flight at least 5";
     PERDURE_TRY(options, log_options(finding));
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       double one = 0;
       PERDURE_TRY(many, in_log(options, [&](LogUnderTest& log) -> Result<double> {
                     PERDURE_TRY_VOID(log.windowed(options_.samples, kManyInFlight));
@@ -911,7 +929,7 @@ class Limits {
       finding.note += "; bare: as many threads that only hand a turn on, by condition variables";
     }
     PERDURE_TRY(options, log_options(finding));
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(alone, in_log(options, [&](LogUnderTest& log) -> Result<double> {
                     PERDURE_TRY_VOID(log.windowed(options_.samples / 5, 1));
                     return log.windowed(options_.samples, 1);
@@ -987,7 +1005,7 @@ class Limits {
       return 0.0;
     };
     PERDURE_TRY_VOID(in_bare(filled));
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
+    for (std::size_t round = 0; begins(round); ++round) {
       PERDURE_TRY(read, in_bare([&] { return seconds_to_read(log); }));
       PERDURE_TRY(opened, in_bare([&] { return seconds_to_open(log); }));
       finding.bare.values.push_back(read);
@@ -1289,10 +1307,11 @@ class Limits {
   std::string rnic_transport_;
   bool rnic_is_software_ = false;
   int pools_ = 0;
+  std::string asked_;  // the question of now, and its fabric
   std::vector<Finding> findings_;
   std::map<std::string, Crowds> crowds_;    // by fabric
   std::map<std::string, StepCount> steps_;  // by fabric and method
-  std::set<std::string> names_;             // of all questions
+  std::vector<std::string> names_;          // of all questions, as they are asked
   bool names_only_ = false;                 // nothing is answered yet
   std::uint64_t chosen_ = 0;                // questions, of all fabrics
 };
@@ -1325,6 +1344,10 @@ double Series::high() const {
 Result<std::vector<Finding>> find_limits(const LimitsOptions& options,
                                          const LimitsProgress& progress) {
   return Limits(options, progress).run();
+}
+
+std::vector<std::string> limits_questions(const LimitsOptions& options) {
+  return Limits(options, {}).names();
 }
 
 }  // namespace perdure::bench

@@ -59,14 +59,18 @@ struct Finding {
   std::string failure;  // why there is no answer
 };
 
-/// Called before each question: `done` of `all` that are asked have an answer.
+/// Called before each question and before each of its rounds, which `what` names: `done` of the
+/// rounds of `all` questions are behind. One without rounds counts as much as the others.
 using LimitsProgress =
-    std::function<void(const std::string& question, std::uint64_t done, std::uint64_t all)>;
+    std::function<void(const std::string& what, std::uint64_t done, std::uint64_t all)>;
 
 /// Answers every question. What can not be answered here says why. Errors: InvalidArgument (no
 /// question has `only` in its name; at once), SystemError when interrupted.
 Result<std::vector<Finding>> find_limits(const LimitsOptions& options,
                                          const LimitsProgress& progress);
+
+/// The names of all questions about the fabrics, whatever `only` says. Nothing is started.
+std::vector<std::string> limits_questions(const LimitsOptions& options);
 
 report::Table limits_table(const std::vector<Finding>& findings);
 std::string limits_text(const std::vector<Finding>& findings);

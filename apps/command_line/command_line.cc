@@ -95,10 +95,30 @@ std::pair<std::string, std::string> what_it_takes(const CLI::Option* option) {
   return {number ? "N" : kind, end == std::string::npos ? "" : type.substr(end + 1)};
 }
 
+/// The text in lines that fit, each but the first with an indent.
+std::string wrapped_and_indented(const std::string& text) {
+  constexpr std::size_t kIndent = 6;
+  return CLI::detail::find_and_replace(wrapped(text, help_columns(), kIndent), "\n",
+                                       "\n" + std::string(kIndent, ' '));
+}
+
 /// CLI11's help, with descriptions that end where the terminal does and that say in words what else
 /// there is to know: "How many (3; 1 to 16)".
 class WrappingFormatter final : public CLI::Formatter {
  public:
+  std::string make_usage(const CLI::App* command, std::string name) const override {
+    std::string line = CLI::Formatter::make_usage(command, std::move(name));
+    line.pop_back();
+    return wrapped_and_indented(line) + "\n";
+  }
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(
+        out,
+        wrapped_and_indented(make_option_name(option, is_positional) + make_option_opts(option)),
+        make_option_desc(option), get_column_width());
+    return out.str();
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     if (!option->get_option_text().empty()) return " " + option->get_option_text();
     if (option->get_type_size() == 0) return "";  // a flag
@@ -160,14 +180,17 @@ class WrappingFormatter final : public CLI::Formatter {
   }
 };
 
-/// What it costs to make one word of the other by changing, adding, dropping or exchanging letters.
-std::size_t letters_apart(std::string_view one, std::string_view other) {
+enum class Of { Whole, BestPart };
+
+/// What it costs to make one word of the other, or of the part of it that is the nearest, by
+/// changing, adding, dropping or exchanging letters.
+std::size_t letters_apart(std::string_view one, std::string_view other, Of of = Of::Whole) {
   std::vector<std::vector<std::size_t>> cost(one.size() + 1,
                                              std::vector<std::size_t>(other.size() + 1));
   for (std::size_t i = 0; i <= one.size(); ++i) {
     for (std::size_t j = 0; j <= other.size(); ++j) {
       if (i == 0 || j == 0) {
-        cost[i][j] = i + j;
+        cost[i][j] = of == Of::BestPart ? i : i + j;
         continue;
       }
       const std::size_t differs = one[i - 1] == other[j - 1] ? 0 : 1;
@@ -177,7 +200,21 @@ std::size_t letters_apart(std::string_view one, std::string_view other) {
       if (exchanged) cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
     }
   }
-  return cost[one.size()][other.size()];
+  const std::vector<std::size_t>& whole = cost.back();
+  return of == Of::BestPart ? *std::min_element(whole.begin(), whole.end()) : whole.back();
+}
+
+/// How many letters of a word may be wrong.
+std::size_t slips_in(std::string_view word) { return std::max<std::size_t>(1, word.size() / 3); }
+
+/// Whether one goes on where the other ends: behind some letters, or at a hyphen.
+bool goes_on(std::string_view one, std::string_view other) {
+  constexpr std::size_t kLetters = 3;
+  if (one.size() > other.size()) std::swap(one, other);
+  if (one.size() == other.size() || !other.starts_with(one)) return false;
+  const std::size_t hyphens = std::min(one.find_first_not_of('-'), one.size());
+  const std::size_t letters = one.size() - hyphens;
+  return letters >= kLetters || (letters > 0 && other[one.size()] == '-');
 }
 
 /// The options of a command and of the choices in it.
@@ -260,32 +297,50 @@ std::string wrapped(const std::string& text, std::size_t columns, std::size_t in
   constexpr std::size_t kLeast = 16;  // of text in a line; a narrower terminal breaks it itself
   if (columns < indent + kLeast) return text;
   std::string lines;
+  std::string gap;     // before the next word
   std::size_t at = 0;  // in the line
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    std::size_t end = std::min(text.find_first_of(" |", begin), text.size());
+    const bool bar = end < text.size() && text[end] == '|';
+    if (bar) ++end;
     const std::size_t length = end - begin;
-    if (at != 0 && at + 1 + length > columns - indent) {
-      lines += '\n';
-    } else if (at != 0) {
-      lines += ' ';
-    }
+    if (at != 0) lines += at + gap.size() + length > columns - indent ? "\n" : gap;
     lines += text.substr(begin, length);
     const std::size_t broken = lines.rfind('\n');
     at = broken == std::string::npos ? lines.size() : lines.size() - broken - 1;
-    begin = end + 1;
+    gap = bar ? "" : " ";
+    begin = bar ? end : end + 1;
   }
   return lines;
 }
 
 std::optional<std::string> nearest_word(const std::string& word,
                                         const std::vector<std::string>& words) {
+  // One slip is likelier than a word that ends too early or too late, and that than two slips.
+  enum Likeness { OneSlip, GoesOn, MoreSlips };
   std::optional<std::string> nearest;
-  std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
+  std::pair<Likeness, std::size_t> least{MoreSlips, slips_in(word) + 1};
   for (const std::string& each : words) {
     const std::size_t apart = letters_apart(word, each);
-    if (apart == 0 || apart >= least) continue;  // what was typed is no better than itself
-    least = apart;
+    if (apart == 0) continue;  // what was typed is no better than itself
+    const Likeness likeness = apart == 1 ? OneSlip : goes_on(word, each) ? GoesOn : MoreSlips;
+    if (std::pair(likeness, apart) >= least) continue;
+    least = {likeness, apart};
     nearest = each;
+  }
+  return nearest;
+}
+
+std::vector<std::string> nearest_texts(const std::string& part,
+                                       const std::vector<std::string>& texts) {
+  std::vector<std::string> nearest;
+  std::size_t least = slips_in(part);
+  for (const std::string& each : texts) {
+    const std::size_t apart = letters_apart(part, each, Of::BestPart);
+    if (apart > least) continue;
+    if (apart < least) nearest.clear();
+    least = apart;
+    nearest.push_back(each);
   }
   return nearest;
 }

@@ -100,12 +100,18 @@ class Command {
 };
 
 /// The word that was meant, if one of `words` is a slip away: at most a third of its letters, and
-/// at least one, may be wrong; never the word itself. Nothing: none is.
+/// at least one, may be wrong, or one of both goes on where the other ends ("--keep" and
+/// "--keep-records"); never the word itself. Nothing: none is.
 std::optional<std::string> nearest_word(const std::string& word,
                                         const std::vector<std::string>& words);
 
-/// `text` in lines that end before `columns` when each begins at `indent`. Unchanged where that
-/// leaves too little, as for 0 columns.
+/// Those of `texts` in which the part that was meant by `part` may be, by as many wrong letters as
+/// for nearest_word; of several only those with the fewest.
+std::vector<std::string> nearest_texts(const std::string& part,
+                                       const std::vector<std::string>& texts);
+
+/// `text` in lines that end before `columns` when each begins at `indent`, broken at blanks and
+/// behind the bars between words. Unchanged where that leaves too little, as for 0 columns.
 std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent);
 
 /// The error, and which of the choices ("text|json|csv") may have been meant by `word`, if any.

@@ -107,9 +107,9 @@ void AppendRun::note_reached() {
   const auto reached = [this](std::size_t index, Level level) {
     return index < open_.size() && log_.reached(open_[index].ticket, level);
   };
-  if (!reached(durable_, Level::Durable) && !reached(0, Level::Committed)) return;
+  if (!reached(durable_, options_.level) && !reached(0, Level::Committed)) return;
   last_progress_ = now();
-  while (reached(durable_, Level::Durable)) {
+  while (reached(durable_, options_.level)) {
     outcome_.durable.add(last_progress_ - open_[durable_].appended);
     ++durable_;
   }
@@ -164,10 +164,11 @@ void AppendRun::look_around() {
   const auto up = static_cast<std::size_t>(
       std::count_if(status.replicas.begin(), status.replicas.end(),
                     [](const ReplicaStatus& replica) { return replica.up; }));
-  line_.show(fmt::format("{}, {}, {:.0f} records/s, {} committed, {} of {} replicas up",
+  line_.show(fmt::format("{}, {}, {:.0f} records/s, {} {}, {} of {} replicas up",
                          counted(outcome_.appended, "record"), format_bytes(outcome_.payload_bytes),
                          static_cast<double>(outcome_.appended) / to_seconds(at - started_),
-                         outcome_.committed, up, status.replicas.size()));
+                         outcome_.committed, word_on_quorum(options_.level), up,
+                         status.replicas.size()));
 }
 
 void AppendRun::note_repairs() {
@@ -202,10 +203,11 @@ void AppendRun::finish() {
   range.first_place = open_.front().place;
   range.last_place = open_.back().place;
   if (!outcome_.error && signals_received() < 2) {
-    outcome_.error = Error{ErrorCode::TimedOut,
-                           fmt::format("nothing was committed for {:.1f} s; the replicas may be "
-                                       "slow or too few: see `perdure log repair`",
-                                       to_seconds(options_.commit_timeout))};
+    outcome_.error =
+        Error{ErrorCode::TimedOut,
+              fmt::format("nothing got {} for {:.1f} s; the replicas may be "
+                          "slow or too few: see `perdure log repair`",
+                          word_on_quorum(options_.level), to_seconds(options_.commit_timeout))};
   }
 }
 

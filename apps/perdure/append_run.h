@@ -14,6 +14,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure::app {
@@ -24,6 +25,12 @@ struct AppendRunOptions {
   Nanoseconds commit_timeout{0};  // without any progress for this long: given up
   bool reconnects = false;        // the log brings replicas back: see LogOptions::reconnect
 };
+
+/// What a record is called that a quorum has: committed; visible, for example, of a log that was
+/// opened for no more than that, of which nothing is ever durable.
+inline std::string_view word_on_quorum(Level level) {
+  return to_string(level < Level::Durable ? level : Level::Committed);
+}
 
 /// Consecutive records, by index, LSN and place in the input.
 struct RecordRange {
@@ -40,7 +47,8 @@ struct Unread {
   bool after = false;  // true: what comes after the place, if anything; false: the place as well
 };
 
-/// What became of the input.
+/// What became of the input. In a log that was opened for less than durable, durable and committed
+/// are that less.
 struct AppendOutcome {
   std::uint64_t appended = 0;
   std::uint64_t committed = 0;

@@ -8,6 +8,7 @@
 #include "testing/process.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -22,6 +23,7 @@ struct LimitsArguments {
   Format format = Format::Text;
   std::string output;
   std::string report;
+  bool list = false;
 };
 
 report::Setup setup_of(const bench::LimitsOptions& options) {
@@ -38,21 +40,40 @@ report::Setup setup_of(const bench::LimitsOptions& options) {
   return setup;
 }
 
+/// What is said of an `only` that is in no question's name: which may have been meant.
+Error with_questions_meant(Error error, const bench::LimitsOptions& options) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> meant = nearest_texts(options.only, bench::limits_questions(options));
+  const bool more = meant.size() > kNamed;
+  if (more) meant.resize(kNamed);
+  if (!meant.empty()) {
+    error.message += fmt::format("; did you mean '{}'{}?", fmt::join(meant, "' or '"),
+                                 more ? ", or others" : "");
+  }
+  error.message += meant.empty() ? "; `--list` prints them all" : " `--list` prints all";
+  return error;
+}
+
 ExitStatus limits(LimitsArguments arguments) {
-  const test::InterruptGuard guard;
   if (arguments.fabric != "all") arguments.options.fabrics = {arguments.fabric};
+  if (arguments.list) {
+    print(fmt::format("{}\n", fmt::join(bench::limits_questions(arguments.options), "\n")));
+    return ExitStatus::Ok;
+  }
+  const test::InterruptGuard guard;
   const report::Setup setup = setup_of(arguments.options);
   std::optional<report::ProgressBar> bar;
   const auto findings = bench::find_limits(
-      arguments.options, [&](const std::string& question, std::uint64_t done, std::uint64_t all) {
+      arguments.options, [&](const std::string& what, std::uint64_t done, std::uint64_t all) {
         if (!bar) bar.emplace(all);
-        bar->show(done, question);
+        bar->show(done, what);
       });
   bar.reset();
-  if (!findings.ok()) {
-    (void)fail(findings.error());
-    return findings.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
+  if (!findings.ok() && findings.code() == ErrorCode::InvalidArgument) {
+    (void)fail(with_questions_meant(findings.error(), arguments.options));
+    return ExitStatus::Usage;
   }
+  if (!findings.ok()) return fail(findings.error());
   const std::string text = arguments.format == Format::Json
                                ? bench::limits_json(*findings, setup)
                                : setup.text() + "\n" + bench::limits_text(*findings);
@@ -103,6 +124,7 @@ void add_bench_limits(Command bench) {
       .capture_default();
   command.add_option("--only", arguments->options.only,
                      "Only questions whose name has this in it, for example \"one in flight\"");
+  command.add_flag("--list", arguments->list, "Print the names of the questions, and ask none");
   add_format_option(command, arguments->format);
   add_result_file_option(command, "--output", arguments->output, "Write the result there");
   add_result_file_option(command, "--report", arguments->report, "Write an HTML report there");

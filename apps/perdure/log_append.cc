@@ -44,10 +44,21 @@ double per_second(std::uint64_t count, Nanoseconds time) {
                            : static_cast<double>(count) * 1e9 / static_cast<double>(time.count());
 }
 
-std::string latency_text(std::string_view level, const report::Histogram& latency) {
-  return fmt::format("  {:<10}{:>10.1f} us{:>10.1f} us{:>10.1f} us{:>10.1f} us\n", level,
-                     microseconds(latency.quantile(0.5)), microseconds(latency.quantile(0.99)),
-                     microseconds(latency.quantile(0.999)), microseconds(latency.max()));
+/// A line for each step of a record: on one replica, then on the quorum.
+std::string latencies_text(const AppendOutcome& outcome, const AppendRunOptions& run) {
+  std::string text = fmt::format(
+      "latency from append to knowing, window {} (measured)\n  {:<19}{:>13}{:>13}{:>13}{:>13}\n",
+      run.window, "", "p50", "p99", "p99.9", "max");
+  const auto line = [&](std::string_view step, const report::Histogram& latency) {
+    text += fmt::format("  {:<19}{:>10.1f} us{:>10.1f} us{:>10.1f} us{:>10.1f} us\n", step,
+                        microseconds(latency.quantile(0.5)), microseconds(latency.quantile(0.99)),
+                        microseconds(latency.quantile(0.999)), microseconds(latency.max()));
+  };
+  line(to_string(run.level), outcome.durable);
+  line(fmt::format("{}{}", word_on_quorum(run.level),
+                   run.level < Level::Durable ? " on quorum" : ""),
+       outcome.committed_latency);
+  return text;
 }
 
 /// How records become durable on a replica, and why that is right there.
@@ -85,13 +96,14 @@ std::string replicas_text(const LogStatus& status, Level level) {
   return all;
 }
 
-std::string open_text(const AppendOutcome& outcome, const RecordSource& source) {
+std::string open_text(const AppendOutcome& outcome, const RecordSource& source, Level level) {
   const RecordRange& open = outcome.open;
   return fmt::format(
-      "NOT known to be committed: {}, index {} to {} (LSN {} to {}), {} to {}; they may or "
-      "may not be durable, and the next writer finds out: read the log, then append what lacks\n",
-      counted(open.count, "record"), open.first.index, open.last.index, open.first.lsn.value,
-      open.last.lsn.value, source.describe(open.first_place), source.describe(open.last_place));
+      "NOT known to be {}: {}, index {} to {} (LSN {} to {}), {} to {}; they may or "
+      "may not be {}, and the next writer finds out: read the log, then append what lacks\n",
+      word_on_quorum(level), counted(open.count, "record"), open.first.index, open.last.index,
+      open.first.lsn.value, open.last.lsn.value, source.describe(open.first_place),
+      source.describe(open.last_place), to_string(level));
 }
 
 std::string unread_text(const Unread& unread, const RecordSource& source) {
@@ -109,28 +121,21 @@ std::string summary_text(const AppendOutcome& outcome, const RecordSource& sourc
       counted(outcome.appended, "record"), format_bytes(outcome.payload_bytes),
       to_seconds(outcome.elapsed), per_second(outcome.appended, outcome.elapsed),
       format_bytes(static_cast<std::uint64_t>(per_second(outcome.payload_bytes, outcome.elapsed))));
-  text += fmt::format("committed {} of them, on {} of {} replicas\n", outcome.committed,
-                      status.quorum, status.replicas.size());
+  text += fmt::format("{} {} of them, on {} of {} replicas\n", word_on_quorum(level),
+                      outcome.committed, status.quorum, status.replicas.size());
   if (outcome.empty_lines > 0) {
     text += fmt::format(
         "left out {}: a record has at least one byte; --keep-newline "
         "keeps them\n",
         counted(outcome.empty_lines, "empty line"));
   }
-  if (outcome.committed > 0) {
-    text += fmt::format(
-        "latency from append to knowing, window {} (measured)\n  {:<10}{:>13}{:>13}"
-        "{:>13}{:>13}\n",
-        command.run.window, "", "p50", "p99", "p99.9", "max");
-    text += latency_text(to_string(level), outcome.durable);
-    text += latency_text("committed", outcome.committed_latency);
-  }
+  if (outcome.committed > 0) text += latencies_text(outcome, command.run);
   text += fmt::format(
       "log '{}': epoch {}, {}, LSN {} to {}, {} of {} used\n", command.writer.peers.pool,
       status.epoch.value, to_string(status.shape), status.head.value, status.tail.value,
       format_bytes(status.tail.value - status.head.value), format_bytes(status.ring_bytes));
   text += replicas_text(status, level);
-  if (outcome.open.count > 0) text += open_text(outcome, source);
+  if (outcome.open.count > 0) text += open_text(outcome, source, level);
   if (outcome.unread) text += unread_text(*outcome.unread, source);
   return text;
 }
@@ -149,7 +154,7 @@ ordered_json replica_json(const ReplicaStatus& replica, const LogStatus& status,
     json["down_reason"] = replica.down_reason;
     return json;
   }
-  json["durable_below"] = replica.durable_below.value;
+  json[fmt::format("{}_below", to_string(level))] = replica.durable_below.value;
   json["profile"] = describe(replica.profile);
   json["small_method"] = replica.small_method;
   json["small_reason"] = method_reason(replica, status.shape, level, replica.small_method);
@@ -168,22 +173,25 @@ ordered_json place_json(const InputPlace& place, const RecordSource& source) {
 std::string summary_json(const AppendOutcome& outcome, const RecordSource& source,
                          const AppendCommand& command, const std::optional<LogLoss>& lost) {
   const LogStatus& status = outcome.status;
+  const std::string level(to_string(command.run.level));
+  const std::string all(word_on_quorum(command.run.level));
+  const std::string latency_all = all == level ? all + "_on_quorum" : all;
   ordered_json json{{"format", 1},
                     {"label", "measured"},
                     {"pool", command.writer.peers.pool},
                     {"appended", outcome.appended},
-                    {"committed", outcome.committed},
+                    {all, outcome.committed},
                     {"payload_bytes", outcome.payload_bytes},
                     {"empty_lines", outcome.empty_lines},
                     {"seconds", to_seconds(outcome.elapsed)},
                     {"records_per_second", per_second(outcome.appended, outcome.elapsed)},
                     {"window", command.run.window},
-                    {"level", to_string(command.run.level)},
-                    {"latency_durable", latency_json(outcome.durable)},
-                    {"latency_committed", latency_json(outcome.committed_latency)}};
+                    {"level", level},
+                    {"latency_" + level, latency_json(outcome.durable)},
+                    {"latency_" + latency_all, latency_json(outcome.committed_latency)}};
   json["log"] = {{"epoch", status.epoch.value},     {"shape", to_string(status.shape)},
                  {"quorum", status.quorum},         {"head", status.head.value},
-                 {"tail", status.tail.value},       {"committed", status.committed.value},
+                 {"tail", status.tail.value},       {all, status.committed.value},
                  {"next_index", status.next_index}, {"ring_bytes", status.ring_bytes}};
   json["replicas"] = ordered_json::array();
   for (const ReplicaStatus& each : status.replicas) {
@@ -194,14 +202,14 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
   if (lost) json["lost"] = loss_json(*lost);
   if (outcome.open.count > 0) {
     const RecordRange& open = outcome.open;
-    json["not_committed"] = {{"count", open.count},
-                             {"outcome", "unknown"},
-                             {"first_index", open.first.index},
-                             {"last_index", open.last.index},
-                             {"first_lsn", open.first.lsn.value},
-                             {"last_lsn", open.last.lsn.value},
-                             {"first_input", place_json(open.first_place, source)},
-                             {"last_input", place_json(open.last_place, source)}};
+    json["not_" + all] = {{"count", open.count},
+                          {"outcome", "unknown"},
+                          {"first_index", open.first.index},
+                          {"last_index", open.last.index},
+                          {"first_lsn", open.first.lsn.value},
+                          {"last_lsn", open.last.lsn.value},
+                          {"first_input", place_json(open.first_place, source)},
+                          {"last_input", place_json(open.last_place, source)}};
   }
   if (outcome.unread) {
     const bool after = outcome.unread->after;
@@ -261,9 +269,9 @@ ExitStatus run_append(AppendCommand& command) {
     return outcome.status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
   }
   print_warning(
-      fmt::format("interrupted after {}: all records before are committed, what came "
+      fmt::format("interrupted after {}: all records before are {}, what came "
                   "after was not read",
-                  source.describe(source.place())));
+                  source.describe(source.place()), word_on_quorum(command.run.level)));
   return ExitStatus::Failed;
 }
 
@@ -342,7 +350,9 @@ void add_log_append(Command log) {
       "      --auto-repair 1 --format json lines.txt\n"
       "Exit status: 0 all records are committed, 1 failed before, 3 some are not, and the\n"
       "output says which, 4 committed records are lost and nothing was changed, 5 they were\n"
-      "given up (--accept-loss) and all of these are committed.");
+      "given up (--accept-loss) and all of these are committed. With --level visible or\n"
+      "received nothing is ever durable: the output, and its JSON, say that word for durable\n"
+      "and for committed.");
   run_with(command, [options] {
     if (options->writer.log.level == Level::Committed) options->writer.log.level = Level::Durable;
     return run_append(*options);

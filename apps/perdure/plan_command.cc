@@ -274,6 +274,18 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
   return {};
 }
 
+/// With an example, where nothing is durable because the responder was not described.
+Error with_domain_example(Error error, const PlanOptions& options, const Command command) {
+  const bool described = options.profile.domain != PersistenceDomain::None;
+  const bool durable = options.update.level >= Level::Durable;
+  const bool asked = !options.peers.peers.empty();
+  if (error.code != ErrorCode::Unsupported || described || !durable || asked) return error;
+  error.message +=
+      fmt::format(": for example `--domain page`{} or `--level visible`",
+                  command.count("--domain") == 0 ? " (without --domain it is none)" : "");
+  return error;
+}
+
 ExitStatus run_plan(PlanOptions& options, const Command command) {
   options.transport_given = command.count("--transport") > 0;
   options.order_given = command.count("--write-order") > 0;
@@ -297,7 +309,7 @@ ExitStatus run_plan(PlanOptions& options, const Command command) {
   }
   const auto text = options.all ? render_all(options) : render_choice(options);
   if (!text.ok()) {
-    print_error(text.error());
+    print_error(with_domain_example(text.error(), options, command));
     return text.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
   }
   print(*text);

@@ -40,7 +40,7 @@ struct ReplicaLine {
   std::optional<control::LogReport> log;
   std::uint64_t behind = 0;  // bytes, of the replica of this log that has most
   std::string writer;        // who has a session; empty: nobody
-  std::string method;        // for a small record, by the costs that are usual
+  std::string planned;       // for a small record to be durable, by the costs that are usual
   std::string problem;       // empty: nothing is wrong
 };
 
@@ -77,7 +77,8 @@ bool has_pool(const AskedPeer& peer, const std::string& pool) {
                                         [&](const auto& each) { return each.name == pool; });
 }
 
-std::string planned_method(const SurveyedReplica& replica, LogShape shape) {
+/// A writer may use another one: by costs that it has measured, or at another level.
+std::string planned_for_durable(const SurveyedReplica& replica, LogShape shape) {
   plan::SetOptions wanted;
   wanted.tail_word = shape == LogShape::Compound;
   wanted.message_bytes_max = replica.message_bytes_max;
@@ -113,7 +114,7 @@ ReplicaLine line_of(const SurveyedReplica& replica, std::vector<log::Member>& me
   }
   line.log = log::report_of(*start);
   line.state = state_word(*start);
-  line.method = planned_method(replica, start->anchor->shape);
+  line.planned = planned_for_durable(replica, start->anchor->shape);
   line.problem = problem_of(*start);
   const log::Configuration& configuration = start->state().configuration;
   if (configuration.generation >= generation) {
@@ -220,7 +221,7 @@ std::string overview_text(const std::vector<LogOverview>& logs) {
                        {"of"},
                        {"behind"},
                        {"writer", false},
-                       {"method", false}},
+                       {"planned for durable", false}},
                       {}};
   std::string below;
   for (const LogOverview& log : logs) {
@@ -239,7 +240,7 @@ std::string overview_text(const std::vector<LogOverview>& logs) {
         row.insert(row.end(), {"", "", "", ""});
       }
       row.push_back(line.writer.empty() ? "-" : line.writer);
-      row.push_back(line.method);
+      row.push_back(line.planned);
       table.rows.push_back(std::move(row));
       if (!line.problem.empty()) {
         below += fmt::format("{} on {}: {}\n", log.pool, line.peer, line.problem);
@@ -272,7 +273,7 @@ ordered_json line_json(const ReplicaLine& line) {
   json["behind_bytes"] = line.behind;
   json["replicas"] = line.log->replicas;
   json["quorum"] = line.log->quorum;
-  json["method"] = line.method;
+  json["method"] = line.planned;
   return json;
 }
 
@@ -342,7 +343,7 @@ ExitStatus run_overview(const OverviewCommand& command) {
 void add_status_command(Command app) {
   const auto options = std::make_shared<OverviewCommand>();
   const Command command = app.add_subcommand(
-      "status", "Every log on the peers in one table: replicas, epoch, fill, lag, writer, method");
+      "status", "Every log on the peers in one table: replicas, epoch, fill, lag, writer");
   add_peers_option(command, options->peers);
   add_pool_option(command, options->peers, Needed::No)
       .description("Only this one; PERDURE_POOL is as good (all)");
@@ -353,6 +354,9 @@ void add_status_command(Command app) {
                "  perdure status --peers a:7470,b:7470,c:7470\n"
                "How far a replica is behind, and how full it is, is as of the last committed or "
                "tail word that its pool has; no record is read.\n"
+               "Planned for durable is the method by which a small record would become durable "
+               "there, by what such connections usually cost. A writer may use another one: "
+               "`perdure log append` says which, and why.\n"
                "Exit status: 0 all is well, 1 a peer does not answer, 4 a replica is damaged, "
                "incomplete or missing.");
   run_with(command, [options] { return run_overview(*options); });

@@ -3,10 +3,12 @@
 
 #include <csignal>
 #include <cstdint>
+#include <memory>
 
 #include "core/json.h"
 #include "testing/temporary_directory.h"
 #include "tests/cli/cluster.h"
+#include "tests/server/daemon_process.h"
 
 namespace perdure::cli {
 namespace {
@@ -59,6 +61,39 @@ TEST(Append, LinesLoseTheirNewlineAndEmptyOnesAreCounted) {
   EXPECT_GE(summary["latency_committed"]["p50_ns"], summary["latency_durable"]["p50_ns"]);
   const Outcome read = run(cluster.log("read", {"--index"}));
   EXPECT_EQ(read.out, "0\ta\n1\tbc\n2\td\n") << read.err;
+}
+
+// Log::wait refuses durable and committed there.
+TEST(Append, NothingIsCalledDurableOrCommittedThatIsOnlyVisible) {
+  const test::TestDirectory place;
+  const std::unique_ptr<server::DaemonProcess> peer(
+      server::DaemonProcess::serving(place.path(), {"--declare-domain", "none"}));
+  const std::string address = peer->address("control");
+  ASSERT_EQ(run({"pool", "create", "--peers", address, "--pool", "p", "--bytes", "1MiB"}).status,
+            0);
+  std::vector<std::string> words{"log",    "append", "--peers", address,
+                                 "--pool", "p",      "--level", "visible"};
+  const Outcome text = run(words, "one\ntwo\n");
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_TRUE(contains(text.out, "\nvisible 2 of them, on 1 of 1 replicas\n")) << text.out;
+  EXPECT_TRUE(contains(text.out, "\n  visible   ")) << text.out;
+  EXPECT_TRUE(contains(text.out, "\n  visible on quorum  ")) << text.out;
+  for (const std::string wrong : {"durable", "committed"}) {
+    EXPECT_FALSE(contains(text.out, wrong)) << text.out;
+  }
+  words.insert(words.end(), {"--format", "json"});
+  const Outcome outcome = run(words, "three\n");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json summary = json::parse(outcome.out);
+  EXPECT_EQ(summary["level"], "visible");
+  EXPECT_EQ(summary["visible"], 1);
+  EXPECT_EQ(summary["latency_visible"]["count"], 1);
+  EXPECT_EQ(summary["latency_visible_on_quorum"]["count"], 1);
+  EXPECT_EQ(summary["log"]["visible"], summary["log"]["tail"]);
+  EXPECT_EQ(summary["replicas"][0]["visible_below"], summary["log"]["tail"]);
+  for (const std::string wrong : {"durable", "committed"}) {
+    EXPECT_FALSE(contains(outcome.out, wrong)) << outcome.out;
+  }
 }
 
 TEST(Append, FramedRecordsMayHoldAnything) {

@@ -94,6 +94,7 @@ void CommandProcess::close_input() {
 }
 
 std::string CommandProcess::out() const { return read_file(directory_.path() + "/out"); }
+std::string CommandProcess::err() const { return read_file(directory_.path() + "/err"); }
 
 Outcome CommandProcess::wait() {
   Outcome outcome;
@@ -106,7 +107,7 @@ Outcome CommandProcess::wait() {
     outcome.signal = end->signal;
   }
   outcome.out = out();
-  outcome.err = read_file(directory_.path() + "/err");
+  outcome.err = err();
   return outcome;
 }
 

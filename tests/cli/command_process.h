@@ -34,8 +34,9 @@ class CommandProcess {
   void send(int signal) const { process_.signal(signal); }
   /// Whether it has not ended yet.
   bool running() { return process_.running(); }
-  /// What it has printed so far.
+  /// What it has printed so far, and what it has said on standard error.
   std::string out() const;
+  std::string err() const;
   /// Waits for its end, at most 120 s.
   Outcome wait();
 

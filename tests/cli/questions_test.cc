@@ -146,8 +146,22 @@ TEST(Plan, DrawsAndPlots) {
 TEST(Plan, SaysWhatToDoWhereNothingIsDurable) {
   const Outcome outcome = run({"plan", "--domain", "none"});
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_TRUE(contains(outcome.err, "[unsupported]")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "for example `--domain page` or `--level visible` [unsup"))
+      << outcome.err;
   EXPECT_EQ(run({"plan", "--domain", "none", "--level", "visible"}).status, 0);
+  for (const std::string form : {"text", "json", "sequence", "plot"}) {
+    const Outcome nameless = run({"plan", "--bytes", "4k", "--format", form});
+    EXPECT_EQ(nameless.status, 1) << nameless.out;
+    EXPECT_TRUE(
+        contains(nameless.err, "for example `--domain page` (without --domain it is none) or"))
+        << nameless.err;
+    EXPECT_EQ(run({"plan", "--bytes", "4k", "--format", form, "--domain", "page"}).status, 0);
+  }
+  // It is described, and there is another reason.
+  const Outcome other = run({"plan", "--domain", "page", "--primary", "send", "--bytes", "1MiB",
+                             "--message-bytes-max", "4096"});
+  EXPECT_EQ(other.status, 1) << other.out;
+  EXPECT_FALSE(contains(other.err, "--domain page")) << other.err;
 }
 
 TEST(Plan, SearchFindsWhatIsRightAndProvesWhatIsNotToBeHad) {

@@ -2,11 +2,14 @@
 // and the client's profile, so that it need not be said each time of which.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/json.h"
+#include "testing/temporary_directory.h"
 #include "tests/cli/cluster.h"
+#include "tests/server/daemon_process.h"
 
 namespace perdure::cli {
 namespace {
@@ -52,6 +55,26 @@ TEST(Status, IsOneTableWithALineForEachReplica) {
     EXPECT_TRUE(contains(each["method"].get<std::string>(), "send")) << each;
   }
   EXPECT_EQ(occurrences(status_of(cluster, {"--pool", "orders"}).out, "scratch"), 0u);
+}
+
+// What is planned is not what a writer uses, and is not called so.
+TEST(Status, WhatIsPlannedForDurableIsNotWhatALogThatIsOnlyVisibleUses) {
+  const test::TestDirectory place;
+  const std::unique_ptr<server::DaemonProcess> peer(
+      server::DaemonProcess::serving(place.path(), {"--declare-domain", "none"}));
+  const std::string address = peer->address("control");
+  ASSERT_EQ(run({"pool", "create", "--peers", address, "--pool", "p", "--bytes", "1MiB"}).status,
+            0);
+  const Outcome appended =
+      run({"log", "append", "--peers", address, "--pool", "p", "--level", "visible"}, "one\n");
+  ASSERT_EQ(appended.status, 0) << appended.err;
+  const Outcome shown = run({"status", "--peers", address});
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_TRUE(contains(shown.out, "planned for durable\n")) << shown.out;
+  EXPECT_TRUE(contains(shown.out, "  none is right\n")) << shown.out;
+  EXPECT_FALSE(contains(shown.out, "method")) << shown.out;
+  const Outcome document = expect_document({"status", "--peers", address}, "status.schema.json");
+  EXPECT_EQ(json::parse(document.out)["pools"][0]["replicas"][0]["method"], "none is right");
 }
 
 TEST(Status, ShowsWhoWritesAndWhoLagsAndWhoIsMissing) {

@@ -1,0 +1,72 @@
+// `perdure bench limits` as a command: what it says while it runs, and of names that it has not.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "testing/process.h"
+#include "testing/temporary_directory.h"
+#include "tests/cli/command_process.h"
+
+namespace perdure::cli {
+namespace {
+
+const std::string kQuestion = "64 B durable, one in flight";
+
+/// What it says to `--only PART`, which nothing is.
+std::string said_to(const std::string& part) {
+  const Outcome outcome = run({"bench", "limits", "--only", part});
+  EXPECT_EQ(outcome.status, 2) << part << outcome.out;
+  EXPECT_LT(outcome.err.size(), 300u) << outcome.err;
+  return outcome.err;
+}
+
+// Its standard error is no terminal, as in a job.
+TEST(Limits, OneQuestionOfManyRoundsSaysNowAndThenHowFarItIs) {
+  const test::TestDirectory place;
+  CommandProcess limits({"bench", "limits", "--fabric", "shm", "--only", kQuestion, "--rounds",
+                         "1000", "--samples", "500", "--output", place.file("result")});
+  const Deadline soon = Deadline::after(std::chrono::seconds(100));
+  while (limits.running() && limits.err().empty() && !soon.passed()) {
+    test::pause_for(std::chrono::milliseconds(50));
+  }
+  limits.send(SIGINT);
+  const Outcome outcome = limits.wait();
+  std::smatch match;
+  const std::regex line("([0-9]+) %: shm: " + kQuestion + ", round ([0-9]+) of 1000[^\n]*");
+  const std::string first = outcome.err.substr(0, outcome.err.find('\n'));
+  ASSERT_TRUE(std::regex_match(first, match, line)) << outcome.err;
+  EXPECT_GT(std::stoi(match[2]), 1) << "a round has to have been made";
+  EXPECT_NEAR(std::stod(match[1]), (std::stod(match[2]) - 1) / 10, 0.51) << first;
+}
+
+TEST(Limits, ANameThatNoQuestionHasIsAnsweredWithTheNearest) {
+  const std::string slip = said_to("insructions");
+  EXPECT_TRUE(contains(slip,
+                       "no question has 'insructions' in its name; did you mean "
+                       "'instructions before the post' or 'instructions before the post, "
+                       "one-sided' or 'instructions of an append that gathers'? `--list`"))
+      << slip;
+  const std::string of_many = said_to("in flght");
+  EXPECT_TRUE(contains(of_many, "'" + kQuestion + "'")) << of_many;
+  EXPECT_TRUE(contains(of_many, ", or others? `--list` prints all [invalid-argument]")) << of_many;
+  const std::string nothing = said_to("nosuch");
+  EXPECT_TRUE(contains(nothing, "in its name; `--list` prints them all")) << nothing;
+}
+
+TEST(Limits, AllQuestionsAreListed) {
+  const Outcome all = run({"bench", "limits", "--list"});
+  EXPECT_EQ(all.status, 0) << all.err;
+  for (const std::string& name : {kQuestion, std::string("memory of a client")}) {
+    EXPECT_EQ(occurrences("\n" + all.out, "\n" + name + "\n"), 1u) << all.out;
+  }
+  EXPECT_FALSE(contains(all.out, "64 B durable, one-sided")) << "it is of verbs: " << all.out;
+  const Outcome of_verbs = run({"bench", "limits", "--list", "--fabric", "verbs"});
+  EXPECT_TRUE(contains(of_verbs.out, "64 B durable, one-sided\n")) << of_verbs.out;
+}
+
+}  // namespace
+}  // namespace perdure::cli
