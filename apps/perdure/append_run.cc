@@ -104,16 +104,19 @@ AppendRun::Step AppendRun::append(const InputRecord& record) {
 /// The records at the front that came further since the last look.
 void AppendRun::note_reached() {
   note_repairs();
-  const auto reached = [this](std::size_t index, Level level) {
-    return index < open_.size() && log_.reached(open_[index].ticket, level);
+  const auto on_one = [this] {
+    return durable_ < open_.size() && log_.reached(open_[durable_].ticket, options_.level);
   };
-  if (!reached(durable_, options_.level) && !reached(0, Level::Committed)) return;
+  const auto on_quorum = [this] {
+    return !open_.empty() && open_.front().ticket.end <= log_.committed();
+  };
+  if (!on_one() && !on_quorum()) return;
   last_progress_ = now();
-  while (reached(durable_, options_.level)) {
+  while (on_one()) {
     outcome_.durable.add(last_progress_ - open_[durable_].appended);
     ++durable_;
   }
-  while (reached(0, Level::Committed)) {
+  while (on_quorum()) {
     outcome_.committed_latency.add(last_progress_ - open_.front().appended);
     ++outcome_.committed;
     open_.pop_front();
@@ -127,7 +130,7 @@ void AppendRun::await_progress() {
   const auto wait_ms = std::max(kWaitSlice, repair_time());
   Result<void> waited;
   if (options_.level < Level::Durable) {
-    // Its quorum can be asked about, not waited for: see Log::reached.
+    // Its quorum can be asked about, not waited for: see Log::committed.
     waited = log_.poll(repair_time());
   } else if (durable_ < open_.size()) {
     waited = log_.wait(open_[durable_].ticket, Level::Durable, wait_ms);

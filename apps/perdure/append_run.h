@@ -105,7 +105,7 @@ class AppendRun {
   const AppendRunOptions options_;
   AppendOutcome outcome_;
   std::deque<OpenRecord> open_;
-  std::size_t durable_ = 0;  // of the open ones, how many at the front are durable somewhere
+  std::size_t durable_ = 0;  // of the open ones, how many at the front have the level somewhere
   bool given_up_ = false;    // the log can not go on
   Nanoseconds started_{0};
   Nanoseconds last_progress_{0};

@@ -44,7 +44,9 @@ struct LogOptions {
   /// Nothing: what is cheapest on each connection.
   std::optional<Primary> primary;
   /// Visible accepts peers whose memory does not survive a power failure; then no record of this
-  /// log is ever durable, and waiting for that is Unsupported.
+  /// log is ever durable or committed: Log::reached says no, and waiting for that is Unsupported.
+  /// Trimming, status, times and readers take what has this level for durable, and on the quorum
+  /// for committed.
   Level level = Level::Durable;
   /// Records larger than this are refused. Staging takes two and a half times as much memory.
   std::uint64_t record_bytes_max = 16 * 1024 * 1024;
@@ -132,7 +134,7 @@ struct LogStatus {
 /// The first record is timed, then one of 64, and none while one that is timed has not got there.
 struct LogTimes {
   TimeCounts durable;    // on at least one replica; or the less that the log was opened for
-  TimeCounts committed;  // on the quorum
+  TimeCounts committed;  // the same on the quorum
 };
 
 /// What bringing one replica back took.
@@ -168,6 +170,16 @@ struct LogReaderOptions {
   std::chrono::milliseconds timeout{5000};
 };
 
+/// Sets one option of a reader from words: see set_option above. There are transport, rnic,
+/// rnic_ack_timeout, rnic_traffic_class, from (an LSN), from_index, uncommitted and timeout_ms.
+/// Errors: InvalidArgument, naming what there is.
+Result<void> set_option(LogReaderOptions& options, std::string_view name, std::string_view value);
+/// All options in one string, as parse_log_options takes it. Errors: InvalidArgument.
+Result<LogReaderOptions> parse_reader_options(std::string_view connection);
+/// All options from a TOML file, as read_log_options takes it.
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<LogReaderOptions> read_reader_options(const std::string& path);
+
 class LogReader;
 
 /// A log with one writer at a time: this one.
@@ -176,7 +188,8 @@ class LogReader;
 /// Processes: it belongs to the one that opened it. In a child made by fork() every call is
 /// InvalidArgument, and its destruction leaves the parent's connections alone.
 /// A log that was closed or moved from refuses every call, with InvalidArgument; what only looks
-/// (status, reached, take_repairs) goes on after close, and returns nothing of one that was moved.
+/// (status, reached, committed, take_repairs) goes on after close, and returns nothing of one that
+/// was moved.
 class Log {
  public:
   /// Fences earlier writers, recovers what is committed, brings reachable replicas to equal.
@@ -245,10 +258,13 @@ class Log {
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// Whether the record has reached `level`, as far as append, wait and poll have learned by now.
-  /// In a log that was opened for less than Durable, Durable and Committed mean that less, on one
-  /// replica and on the quorum.
+  /// Never a level above the one that the log was opened for, if that is less than Durable:
+  /// committed() says what has that one on the quorum.
   /// Cost     compares two numbers.
   bool reached(const Ticket& ticket, Level level) const;
+  /// Everything before is durable on the quorum, as far as the calls have learned by now; in a log
+  /// that was opened for less, it has that level there. 0 of one that was moved from.
+  Lsn committed() const;
 
   /// Forgets all records before `lsn`, which must be the place of a committed record or the tail.
   /// Errors: InvalidArgument (no record begins there), QuorumLost, Fenced: nothing was trimmed.
@@ -292,11 +308,14 @@ class Log {
   /// OutcomeUnknown (open again to find out).
   Result<void> add_replica(const std::string& peer, std::size_t quorum = 0);
   /// Takes a replica away, named by its peer or the UUID of its pool. It may be dead.
-  /// Errors: NotFound, InvalidArgument (a quorum is not left), QuorumLost, LogFull, OutcomeUnknown.
+  /// Errors: NotFound, InvalidArgument (a quorum is not left); QuorumLost, LogFull, Fenced,
+  /// TimedOut (replicas take nothing more) and Unsupported (the last LSN) as of append;
+  /// OutcomeUnknown.
   Result<void> remove_replica(const std::string& which, std::size_t quorum = 0);
   /// One for another at once, with the same quorum. Errors: those of both.
   Result<void> replace_replica(const std::string& which, const std::string& peer);
-  /// Errors: InvalidArgument, QuorumLost, LogFull, OutcomeUnknown.
+  /// Errors: InvalidArgument, QuorumLost, LogFull, Fenced, TimedOut, Unsupported, OutcomeUnknown:
+  /// as for remove_replica.
   Result<void> change_quorum(std::size_t quorum);
 
  private:

@@ -236,10 +236,12 @@ class Mirror {
   ///
   /// Requires    1 B or more.
   /// Durability  on success it is durable on every replica that is in sync.
-  /// Errors      OutOfRange, InvalidArgument; Fenced; SystemError (the local medium refused);
-  ///             TimedOut, QuorumLost: not by now. It was begun, and is made durable as soon as
-  ///             replicas are back: drain() waits for it. But where the message says so, it was
-  ///             not begun: TimedOut while a replica that is silent has no room left.
+  /// Errors      OutOfRange, InvalidArgument, Fenced, SystemError (the local medium has refused
+  ///             something), TimedOut (a replica that is silent has no room left): nothing was
+  ///             begun. OutcomeUnknown: it was begun, and may be durable or not. It gets there
+  ///             once enough replicas are back: drain() waits for it, and to persist it again is
+  ///             safe. But if another writer has taken over, or the local medium refused, it may
+  ///             never, and the next call that begins something says so.
   /// Cost        one round trip.
   Result<void> persist(std::uint64_t at, std::uint64_t length,
                        std::chrono::milliseconds timeout = std::chrono::seconds(30));
@@ -252,9 +254,15 @@ class Mirror {
   /// Begins it. Until it is durable, what is stored into the range may or may not be what arrives.
   /// Short ranges are gathered and go together, in one message where they fit: with the next call
   /// that waits or begins something else, or, if there is none, some milliseconds later. They share
-  /// a ticket.
+  /// a ticket. While a replica that is silent has no room left it waits.
+  /// Errors: OutOfRange, InvalidArgument, Fenced, SystemError: as for persist, nothing was begun.
+  /// OutcomeUnknown: the local medium has just refused it, and replicas may have it.
   Result<MirrorTicket> flush(std::uint64_t at, std::uint64_t length);
-  /// Waits until what was begun, by a ticket or all of it, is durable. Errors: as for persist.
+  /// Waits until what was begun, by a ticket or all of it, is durable.
+  /// Errors   TimedOut, QuorumLost: not by now, and it may still get there: wait again.
+  ///          OutcomeUnknown: another writer has taken over, or the local medium refused: it may
+  ///          be durable or not, and the next call that begins something says which of the two.
+  ///          InvalidArgument (a ticket of another mirror; or it was closed meanwhile).
   Result<void> wait(const MirrorTicket& ticket,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   Result<void> drain(std::chrono::milliseconds timeout = std::chrono::seconds(30));
@@ -265,18 +273,18 @@ class Mirror {
   /// of the earlier ones is durable there. (What was stored before and is on a page that is just
   /// being copied to a replica that comes back may be there early: write() has not even that.)
   /// Cost: one round trip, whatever the number of epochs, where all fits in one message; where
-  /// MirrorOptions::primary forces WRITE, one for each.
+  /// MirrorOptions::primary forces WRITE, one for each. Errors: as for flush, and for persist.
   Result<MirrorTicket> flush_ordered(std::span<const MirrorEpoch> epochs);
   Result<void> persist_ordered(std::span<const MirrorEpoch> epochs,
                                std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Stores and flushes epochs in order, here and there: a transaction's log entry, data and commit
   /// mark in one call. The bytes are copied. Epochs may store to the same bytes, as to a mark that
   /// goes from one state to the next; but not where one of the two ranges has 8 KiB or more
-  /// (InvalidArgument).
+  /// (InvalidArgument). Errors: as for flush; OutcomeUnknown: some of it may be stored here, too.
   Result<MirrorTicket> write(std::span<const MirrorWriteEpoch> epochs);
 
   /// Stores a word at a multiple of 8 and makes it durable: everywhere the old one is there, or the
-  /// new one, and no mixture.
+  /// new one, and no mixture. Errors: as for persist; it is not stored here if nothing was begun.
   Result<void> write_atomic(std::uint64_t at, std::uint64_t value,
                             std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
@@ -317,6 +325,7 @@ class Mirror {
 
 /// What one thread has begun, and waits for: see Mirror::lane. The mirror outlives it.
 /// Threads: one caller at a time per lane.
+/// Errors: those of the mirror's calls; drain as Mirror::wait.
 class MirrorLane {
  public:
   Result<void> persist(std::uint64_t at, std::uint64_t length,

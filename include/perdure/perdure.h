@@ -6,7 +6,9 @@
  *
  * Every call that can fail returns perdure_code; PERDURE_OK is 0. What went wrong in words is in
  * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
- * caller at a time for each, different handles are independent.
+ * caller at a time for each, different handles are independent. Three kinds are, and any number of
+ * threads may use one at once, but for closing it, when no other call runs: perdure_log_writer,
+ * perdure_mirror and perdure_rpc_server.
  */
 #ifndef PERDURE_PERDURE_H
 #define PERDURE_PERDURE_H
@@ -73,7 +75,7 @@ typedef struct perdure_log_options {
   const char* rnic;      /* by name or address; default: the first that fits and is up */
   const char* shape;     /* "singleton" or "compound"; default "planned" */
   const char* primary;   /* "write", "write_imm" or "send"; default "planned" */
-  bool visible_only;     /* accept memory that does not survive a power failure */
+  bool visible_only;     /* accept memory that does not survive a power failure: see LogOptions */
   bool existing_only;    /* do not create one */
   bool usual_costs;      /* do not time connections: methods by what they usually cost */
   bool take_over;        /* fence a writer that is still there, instead of PERDURE_BUSY */
@@ -110,7 +112,7 @@ typedef struct perdure_log_status {
   uint32_t epoch;
   uint64_t head;      /* LSN of the oldest record that is kept */
   uint64_t tail;      /* where the next record will begin */
-  uint64_t committed; /* everything before is durable on the quorum */
+  uint64_t committed; /* everything before is durable on the quorum; visible_only: visible there */
   uint64_t next_index;
   size_t quorum;
   size_t replicas;
@@ -134,7 +136,12 @@ void perdure_log_close(perdure_log* log);
  * PERDURE_TIMED_OUT: not all have; perdure_last_error() says how far each is. */
 perdure_code perdure_log_close_within(perdure_log* log, uint32_t timeout_ms);
 
-/* Copies the record and returns at once; wait for a level. *ticket is set on success only. */
+/* Copies the record and sends it on its way; wait for a level. *ticket is set on success only:
+ * after an error nothing was appended. Mostly it returns at once. It blocks
+ *   - while the staging memory is full, for as long as replicas answer: they may be slow. Once none
+ *     has answered for twice replica_timeout_ms it is PERDURE_TIMED_OUT;
+ *   - while the quorum is lost, for 1 s at most, and once a second, to ask who has taken over.
+ * See Log::append, and perdure_log_append_would_block. */
 perdure_code perdure_log_append(perdure_log* log, const void* record, size_t bytes,
                                 perdure_ticket* ticket);
 perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, perdure_level level,
@@ -150,10 +157,11 @@ typedef struct perdure_bytes {
 perdure_code perdure_log_append_pieces(perdure_log* log, const perdure_bytes* pieces, size_t count,
                                        perdure_ticket* ticket);
 /* *room for the next record, to be written in place, is good until the next call of this log;
- * perdure_log_append_claimed makes its first bytes the record. */
+ * perdure_log_append_claimed makes its first bytes the record. Both block as perdure_log_append. */
 perdure_code perdure_log_claim(perdure_log* log, uint64_t bytes, void** room);
 perdure_code perdure_log_append_claimed(perdure_log* log, uint64_t bytes, perdure_ticket* ticket);
-/* *yes: as far as calls have learned by now. */
+/* *yes: as far as calls have learned by now. With visible_only never PERDURE_DURABLE or
+ * PERDURE_COMMITTED: `committed` of the status says what is visible on the quorum. */
 perdure_code perdure_log_reached(const perdure_log* log, const perdure_ticket* ticket,
                                  perdure_level level, bool* yes);
 /* Makes progress without waiting. */
@@ -244,7 +252,7 @@ perdure_code perdure_log_get_times(const perdure_log* log, perdure_log_times* ti
 /* --- one log, many threads ----------------------------------------------------------------------
  */
 
-/* The only handle that any number of threads may use at once. See log_writer.h. */
+/* Any number of threads may use it at once. See log_writer.h. */
 typedef struct perdure_log_writer perdure_log_writer;
 
 /* What became of a record that was submitted; `ticket` is meaningful if `code` is PERDURE_OK. */
@@ -367,6 +375,10 @@ typedef struct perdure_record {
 
 /* Committed records, from any of the replicas. See LogReader. */
 perdure_code perdure_reader_open(const perdure_reader_options* options, perdure_reader** reader);
+/* As perdure_log_open_string and perdure_log_open_file, with the options of a reader: see
+ * parse_reader_options in log.h. */
+perdure_code perdure_reader_open_string(const char* connection, perdure_reader** reader);
+perdure_code perdure_reader_open_file(const char* path, perdure_reader** reader);
 /* A reader of an open log; of the options, which may be NULL, what says where it begins. */
 perdure_code perdure_log_reader(const perdure_log* log, const perdure_reader_options* options,
                                 perdure_reader** reader);
@@ -644,8 +656,9 @@ perdure_code perdure_mirror_close(perdure_mirror* mirror, uint32_t timeout_ms);
 /* Where the mirrored bytes are, and how many; NULL without a mirror. */
 void* perdure_mirror_memory(const perdure_mirror* mirror, size_t* bytes);
 
-/* Makes a range durable here and on the quorum. PERDURE_TIMED_OUT and PERDURE_QUORUM_LOST: not by
- * now; drain waits for it, unless the message says that it was not begun. */
+/* Makes a range durable here and on the quorum. PERDURE_OUTCOME_UNKNOWN: it was begun, and may be
+ * durable or not; perdure_mirror_drain waits for it, and to persist it again is safe. All other
+ * codes: nothing was begun. */
 perdure_code perdure_mirror_persist(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                     uint32_t timeout_ms);
 /* The same, and on to the medium itself: see Mirror::deep_persist. */
@@ -656,7 +669,9 @@ perdure_code perdure_mirror_deep_persist(perdure_mirror* mirror, uint64_t at, ui
 perdure_code perdure_mirror_flush(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                   uint64_t* ticket);
 /* Until that one is durable, or all that was begun. A thread that waits for its own last ticket
- * waits for nothing that others begin later. */
+ * waits for nothing that others begin later. PERDURE_TIMED_OUT and PERDURE_QUORUM_LOST: not by now,
+ * wait again. PERDURE_OUTCOME_UNKNOWN: another writer has taken over, or the local medium refused;
+ * the next call that begins something says which. */
 perdure_code perdure_mirror_wait(perdure_mirror* mirror, uint64_t ticket, uint32_t timeout_ms);
 perdure_code perdure_mirror_drain(perdure_mirror* mirror, uint32_t timeout_ms);
 /* *yes: as far as calls have learned by now. */
@@ -670,7 +685,8 @@ perdure_code perdure_mirror_flush_ordered(perdure_mirror* mirror,
  * store to the same bytes, except where one of the two ranges has 8 KiB or more. */
 perdure_code perdure_mirror_write(perdure_mirror* mirror, const perdure_range* ranges, size_t count,
                                   uint64_t* ticket);
-/* Stores a word at a multiple of 8 and makes it durable, the old one or the new one everywhere. */
+/* Stores a word at a multiple of 8 and makes it durable, the old one or the new one everywhere.
+ * Codes as of perdure_mirror_persist. */
 perdure_code perdure_mirror_write_atomic(perdure_mirror* mirror, uint64_t at, uint64_t value,
                                          uint32_t timeout_ms);
 /* Reads from the replica of that peer; PERDURE_ANY_REPLICA: from one that is in sync. */
@@ -858,7 +874,8 @@ typedef struct perdure_rpc_executing {
   uint8_t reserved[3]; /* 0 */
 } perdure_rpc_executing;
 
-/* *server is set on success only. See RpcServer::open. Threads of the server call the handlers. */
+/* *server is set on success only. See RpcServer::open. Any number of threads may use it at once,
+ * and threads of the server call the handlers. */
 perdure_code perdure_rpc_server_open(const perdure_rpc_server_options* options,
                                      perdure_rpc_server** server);
 /* NULL is harmless. Not in one of its handlers, for which it waits. */

@@ -65,6 +65,20 @@ TEST(CInterface, FailsWithWordsInHandlersOfExit) {
       ::testing::ExitedWithCode(0), "");
 }
 
+TEST(CInterface, AReaderIsOpenedByItsOwnWordsOnly) {
+  perdure_reader* reader = nullptr;
+  const char* const words = "perdure://a:1/p";
+  EXPECT_EQ(perdure_reader_open_file(nullptr, &reader), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_reader_open_file("/nowhere/reader.toml", nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_reader_open_file("/nowhere/reader.toml", &reader), PERDURE_NOT_FOUND);
+  EXPECT_EQ(perdure_reader_open_string(nullptr, &reader), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_reader_open_string(words, nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_reader_open_string("perdure://a:1/p?take_over=true", &reader),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(perdure_last_error(), "a reader has no option"), nullptr);
+  EXPECT_EQ(reader, nullptr);
+}
+
 TEST(CInterface, NullIsRefusedEverywhere) {
   perdure_log* log = nullptr;
   perdure_reader* reader = nullptr;

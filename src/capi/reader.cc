@@ -37,11 +37,9 @@ perdure_code reader_options_of(const perdure_reader_options* options,
   }
   if (given.pool != nullptr) opened.pool = given.pool;
   if (given.transport != nullptr) {
-    perdure::LogOptions words;
-    if (auto set = perdure::set_option(words, "transport", given.transport); !set) {
+    if (auto set = perdure::set_option(opened, "transport", given.transport); !set) {
       return fail(set.error());
     }
-    opened.transport = words.transport;
   }
   perdure::capi::take_rnic(given, opened.rnic);
   opened.from = perdure::Lsn{given.from_lsn};
@@ -57,6 +55,12 @@ perdure_code give_reader(perdure::Result<perdure::LogReader> opened, perdure_rea
   return PERDURE_OK;
 }
 
+perdure_code open_reader(perdure::Result<perdure::LogReaderOptions> options,
+                         perdure_reader** reader) {
+  if (!options.ok()) return fail(options.error());
+  return give_reader(perdure::LogReader::open(std::move(options).value()), reader);
+}
+
 }  // namespace
 
 perdure_code perdure_reader_open(const perdure_reader_options* options, perdure_reader** reader) {
@@ -68,8 +72,20 @@ perdure_code perdure_reader_open(const perdure_reader_options* options, perdure_
     if (opened.peers.empty() || opened.pool.empty()) {
       return fail("a reader needs peers and the name of a pool");
     }
-    return give_reader(perdure::LogReader::open(std::move(opened)), reader);
+    return open_reader(std::move(opened), reader);
   });
+}
+
+perdure_code perdure_reader_open_string(const char* connection, perdure_reader** reader) {
+  if (connection == nullptr || reader == nullptr) {
+    return fail("connection and reader must not be NULL");
+  }
+  return guarded([&] { return open_reader(perdure::parse_reader_options(connection), reader); });
+}
+
+perdure_code perdure_reader_open_file(const char* path, perdure_reader** reader) {
+  if (path == nullptr || reader == nullptr) return fail("path and reader must not be NULL");
+  return guarded([&] { return open_reader(perdure::read_reader_options(path), reader); });
 }
 
 perdure_code perdure_log_reader(const perdure_log* log, const perdure_reader_options* options,

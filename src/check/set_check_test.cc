@@ -76,6 +76,121 @@ TEST(SetCheck, RecoveryStopsAtAMessageThatItCanNotReplay) {
             "acknowledged-implies-durable");
 }
 
+ServerProfile battery(bool ordered = false) {
+  ServerProfile wsp = server(PersistenceDomain::Wsp);
+  wsp.capabilities.atomic_write = wsp.capabilities.ordered_persist = true;
+  return ordered ? wsp : unordered(wsp);
+}
+
+/// Law and checker of places that are written one after the other, by `older` and by `newer`.
+void expect_law(const Method& older, const Method& newer, const ServerProfile& profile,
+                bool allowed) {
+  ASSERT_EQ(verdict(older, profile, {.units_per_item = 1}), "holds");
+  ASSERT_EQ(verdict(newer, profile, {.units_per_item = 1}), "holds");
+  const std::vector<SetMember> members = {{older, Reuse::AfterItsEnd, false},
+                                          {newer, Reuse::AfterItsEnd, false}};
+  SetOptions two;
+  two.updates_max = 2;
+  const SetReport report = check_set(members, profile, two);
+  EXPECT_EQ(may_share(members, profile).ok(), allowed);
+  EXPECT_EQ(report.holds(), allowed) << story(profile, report);
+}
+
+// Power may fail as soon as the RNIC has it, so an update may end there, with nothing awaited that
+// says that it is placed.
+TEST(SetCheck, WhatEndsOnArrivalIsComeOverWhatIsWrittenNext) {
+  const auto ends_with = [](Verb data, Verb message, std::vector<ResponderAction> reaction) {
+    std::vector<RequesterStep> steps = {post(data, {a}), post(message, {})};
+    steps.back().checked = message == Verb::WritePolled;
+    if (!reaction.empty()) steps.push_back(acknowledgement());
+    steps.push_back(completion(1));
+    return make(singleton(), steps, {reaction});
+  };
+  // A receive completion comes when the data is visible, a message that is polled for may not.
+  const Method received = ends_with(Verb::Write, Verb::Send, {ack()});
+  expect_law(received, received, battery(), true);
+  const Method polled = ends_with(Verb::Write, Verb::WritePolled, {ack()});
+  expect_law(polled, polled, battery(), false);
+  expect_law(polled, polled, battery(true), true);
+  // PWRITEs wait for each other, and nothing else does.
+  const Method persisted = ends_with(Verb::WritePersist, Verb::WritePolled, {});
+  expect_law(persisted, persisted, battery(), true);
+  expect_law(persisted, kWriteFlush, battery(), false);
+  expect_law(persisted, kWriteFlush, battery(true), true);
+  const Method acked = make(singleton(), {post(Verb::WritePersist, {a}), completion(0)});
+  expect_law(acked, kWriteFlush, battery(), true);
+  // A message says nothing of an ATOMIC WRITE, in any order.
+  const Method atomic = ends_with(Verb::WriteAtomic, Verb::Send, {ack()});
+  expect_law(atomic, kWriteFlush, battery(true), false);
+  const Method answered = make(singleton(), {post(Verb::WriteAtomic, {a}), completion(0)});
+  expect_law(answered, kWriteFlush, battery(), true);
+}
+
+// Behind the message of a WRITE, in the order in which the responder handles them.
+TEST(SetCheck, APolledMessageIsBehindTheMessagesBeforeIt) {
+  const ServerProfile mhp = unordered(server(PersistenceDomain::Mhp));
+  RequesterStep mark = post(Verb::WritePolled, {a, b});
+  mark.checked = true;
+  const SetMember polled = {
+      make(compound(), {mark, acknowledgement()}, {{copy(a), copy(b), ack()}}), Reuse::AfterAnother,
+      true};
+  Method announced =
+      make(compound(),
+           {post(Verb::Send, {a}), acknowledgement(), post(Verb::WriteImm, {b}), acknowledgement()},
+           {{copy(a), ack()}, {ack()}});
+  EXPECT_TRUE(may_share({{announced, Reuse::AfterAnother, true}, polled}, mhp).ok());
+  EXPECT_TRUE(check_set({{announced, Reuse::AfterAnother, true}, polled}, mhp).holds());
+  // Nobody acts on the immediate.
+  announced.requester.back() = post(Verb::Flush, {b});
+  announced.requester.push_back(completion(3));
+  announced.responder.pop_back();
+  EXPECT_FALSE(may_share({{announced, Reuse::AfterAnother, true}, polled}, mhp).ok());
+  EXPECT_FALSE(check_set({{announced, Reuse::AfterAnother, true}, polled}, mhp).holds());
+}
+
+// Where no RNIC has a FLUSH, a READ says nothing unless it lies in what was written before it.
+TEST(SetCheck, AReadElsewhereProvesNothingOfARing) {
+  RequesterStep mark = post(Verb::WritePolled, {a});
+  mark.checked = true;
+  const auto ends_with = [&](RequesterStep data) {
+    return make(singleton(),
+                {std::move(data), acknowledgement(), post(Verb::Read, {a}), completion(2)},
+                {{copy(a), ack()}});
+  };
+  const SetMember ring = {make(singleton(), {post(Verb::Write, {a}), completion(0)}),
+                          Reuse::AfterAnother, true};
+  for (const bool received : {false, true}) {
+    const SetMember place = {ends_with(received ? post(Verb::Send, {a}) : mark), Reuse::AfterItsEnd,
+                             false};
+    EXPECT_EQ(may_share({ring, place}, battery()).ok(), received);
+    EXPECT_EQ(check_set({ring, place}, battery()).holds(), received);
+  }
+}
+
+// Nothing is in flight when other methods take the place of those before, but what the RNIC holds.
+TEST(SetCheck, OtherMethodsWriteOverWhatIsPlaced) {
+  RequesterStep mark = post(Verb::WritePolled, {a});
+  mark.checked = true;
+  const Method polled = make(singleton(), {mark, acknowledgement()}, {{copy(a), ack()}});
+  const Method arrived = make(singleton(), {post(Verb::Write, {a}), completion(0)});
+  const std::string lost = "acknowledged-implies-durable";
+  // A ring's space is written again when a place was, by the newer methods.
+  EXPECT_EQ(verdict_of({at(arrived, 0), at(polled, 1, 1), at(arrived, 0, 2)}, battery()), lost);
+  EXPECT_FALSE(may_replace({arrived}, {arrived, polled}, battery()).ok());
+  EXPECT_TRUE(may_replace({arrived}, {arrived, polled}, battery(true)).ok());
+  EXPECT_EQ(verdict_of({at(arrived, 0), at(kSendCopy, 1, 1), at(arrived, 0, 2)}, battery()),
+            "holds");
+  EXPECT_TRUE(may_replace({arrived}, {arrived, kSendCopy}, battery()).ok());
+  // A place, at once. This one could follow itself, behind its own message.
+  const Method behind = make(
+      singleton(), {post(Verb::Send, {}), acknowledgement(), post(Verb::Write, {a}), completion(2)},
+      {{ack()}});
+  EXPECT_EQ(verdict_of({at(behind, 0), at(behind, 0, 1)}, battery()), "holds");
+  EXPECT_TRUE(may_replace({behind}, {behind}, battery()).ok());
+  EXPECT_EQ(verdict_of({at(behind, 0), at(polled, 0, 1)}, battery()), lost);
+  EXPECT_FALSE(may_replace({behind}, {polled}, battery()).ok());
+}
+
 TEST(SetCheck, CountsStatesExactly) {
   // Two WRITEs of one unit to one place, each with its FLUSH. As for two places: whether each was
   // visible once says which of them is. WRITE and FLUSH of both on the wire one by one (0 to 4

@@ -69,9 +69,9 @@ struct NamedOption {
   Result<void> (*set)(Options&, std::string_view);
 };
 
-/// The options of whatever has peers.
+/// The options of whatever is written on peers.
 template <typename Options>
-constexpr auto kCommonOptions = std::to_array<NamedOption<Options>>({
+constexpr auto kWriterOptions = std::to_array<NamedOption<Options>>({
     {"quorum", set_member<&Options::quorum, option_number>},
     {"transport", set_member<&Options::transport, control::parse_transport_choice>},
     {"rnic", set_rnic<set_rnic_name>},
@@ -102,13 +102,14 @@ std::optional<std::string> word_of(const TomlFile::Value& value);
 /// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
 Result<TomlFile> load_options(const std::string& path);
 
-/// The options of a `thing`, "a log" for example: its own, and the common ones. See set_option,
-/// parse_log_options and read_log_options of log.h.
+/// The options of a `thing`, "a log" for example: its own, and those of whatever is written unless
+/// it has others in common. See set_option, parse_log_options and read_log_options of log.h.
 template <typename Options>
 class NamedOptions {
  public:
-  constexpr NamedOptions(std::string_view thing, std::span<const NamedOption<Options>> own)
-      : thing_(thing), own_(own) {}
+  constexpr NamedOptions(std::string_view thing, std::span<const NamedOption<Options>> own,
+                         std::span<const NamedOption<Options>> common = kWriterOptions<Options>)
+      : thing_(thing), own_(own), common_(common) {}
 
   Result<void> set(Options& options, std::string_view name, std::string_view value) const {
     std::string names;
@@ -158,14 +159,14 @@ class NamedOptions {
 
  private:
   std::vector<NamedOption<Options>> all() const {
-    std::vector<NamedOption<Options>> options(kCommonOptions<Options>.begin(),
-                                              kCommonOptions<Options>.end());
+    std::vector<NamedOption<Options>> options(common_.begin(), common_.end());
     options.insert(options.end(), own_.begin(), own_.end());
     return options;
   }
 
   std::string_view thing_;
   std::span<const NamedOption<Options>> own_;
+  std::span<const NamedOption<Options>> common_;
 };
 
 }  // namespace perdure::client

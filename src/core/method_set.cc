@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/method_way.h"
 #include "core/try.h"
 
 namespace perdure {
 namespace {
-
-using Kind = RequesterStep::Kind;
 
 bool sends_messages(const Method& method) {
   return std::any_of(method.requester.begin(), method.requester.end(), is_message);
@@ -21,125 +20,69 @@ bool has_word(const SetMember& member) {
   return member.reuse != Reuse::Never && member.method.shape.items_per_epoch.size() > 1;
 }
 
-/// How an item comes to its place, and what is known by then of the updates before.
-struct Way {
-  enum class By { Write, AtomicWrite, Persist, Copy, Replay };
-  By by = By::Write;
-  /// It leaves when an operation that comes after all WRITEs before it has been answered: a
-  /// non-posted one of the method, or a message of it.
-  bool behind_non_posted = false;
-  bool behind_message = false;
-  /// The end of the update proves that it is there, for a load to see.
-  bool end_proves_it = false;
-};
-
-Way::By by_of(const RequesterStep& step) {
-  if (step.verb == Verb::WriteAtomic) return Way::By::AtomicWrite;
-  if (step.verb == Verb::WritePersist) return Way::By::Persist;
-  if (!sends_items(step.verb)) return Way::By::Write;
-  return step.replay ? Way::By::Replay : Way::By::Copy;
+/// Whether an older item that was written is visible when so much is certain of all up to it.
+bool is_visible(const Way& older, const Certain& certain) {
+  return certain.writes_visible || (certain.messages_handled && older.received);
 }
 
-/// The step whose answer step `wait` waits for, if it is answered after the WRITEs before it are
-/// visible.
-std::optional<std::size_t> proof(const Method& method, std::size_t wait) {
-  const RequesterStep& step = method.requester[wait];
-  if (step.kind == Kind::WaitCompletion && !is_posted(method.requester[step.of].verb)) {
-    return step.of;
+/// Whether an item that goes the older way may come to its place over one that goes the newer way.
+/// So much is `certain` of all before the newer one when that comes.
+bool comes_late(const Way& older, const Way& newer, const Certain& certain,
+                const ServerProfile& profile) {
+  switch (older.by) {
+    case Way::By::Persist:
+      if (newer.by == Way::By::Persist) return false;  // each waits for those before it
+      [[fallthrough]];
+    case Way::By::Write: return !keeps_write_order(profile) && !is_visible(older, certain);
+    case Way::By::AtomicWrite: return !certain.atomics_visible;
+    case Way::By::Copy: return !certain.messages_handled;
+    case Way::By::Replay: return by_rnic(newer);
   }
-  if (step.kind != Kind::WaitAck) return std::nullopt;
-  std::optional<std::size_t> answered;
-  std::size_t message = 0;
-  for (std::size_t before = 0; before < wait; ++before) {
-    if (!is_message(method.requester[before])) continue;
-    if (message < method.responder.size() && acknowledges(method.responder[message])) {
-      answered = before;
-    }
-    ++message;
-  }
-  return answered;
+  return true;
 }
-
-Way way_of(const Method& method, Item item) {
-  Way way;
-  std::optional<std::size_t> carried;  // by this step
-  for (std::size_t index = 0; index < method.requester.size(); ++index) {
-    const RequesterStep& step = method.requester[index];
-    const auto proven = step.kind == Kind::Post ? std::nullopt : proof(method, index);
-    if (proven && carried) way.end_proves_it = way.end_proves_it || *proven >= *carried;
-    if (proven && !carried) {
-      (step.kind == Kind::WaitAck ? way.behind_message : way.behind_non_posted) = true;
-    }
-    const auto& items = step.items;
-    const auto& readable = step.readable;
-    const bool carries = step.kind == Kind::Post && brings_items(step.verb) &&
-                         std::count(items.begin(), items.end(), item) != 0;
-    // What the responder READs comes in the message's turn, as what it copies does.
-    const bool fetched = std::count(readable.begin(), readable.end(), item) != 0;
-    if (!carries && !fetched) continue;
-    carried = index;
-    way.by = fetched ? Way::By::Copy : by_of(step);
-    if (sends_items(step.verb) && !step.replay) way.end_proves_it = false;
-  }
-  return way;
-}
-
-/// Whether an RNIC places it.
-bool by_rnic(const Way& way) { return way.by < Way::By::Copy; }
-
-/// Whether it is a WRITE, of either kind.
-bool by_write(const Way& way) { return way.by == Way::By::Write || way.by == Way::By::Persist; }
 
 /// What happens if an item that goes the newer way follows one that goes the older way to the same
 /// place, before the older update has resolved.
 std::optional<std::string_view> harm_in_flight(const Way& older, const Way& newer,
                                                const ServerProfile& profile) {
-  const bool written = by_rnic(newer);
+  if (!comes_late(older, newer, newer.before, profile)) return std::nullopt;
   switch (older.by) {
-    case Way::By::Persist:
-      if (newer.by == Way::By::Persist) break;  // each waits for those before it
-      [[fallthrough]];
-    case Way::By::Write: {
-      const bool behind = newer.behind_non_posted || newer.behind_message;
-      if (keeps_write_order(profile) || !by_write(newer) || behind) break;
-      return "WRITEs keep no order here, so the older word could be placed over the newer one";
-    }
+    case Way::By::Write:
+    case Way::By::Persist: break;
     case Way::By::AtomicWrite:
-      if (newer.by == Way::By::AtomicWrite || newer.behind_non_posted) break;
       return "a posted operation may overtake the ATOMIC WRITE before it, so the older word could "
              "be placed over the newer one";
     case Way::By::Copy:
-      if (!written || newer.behind_message) break;
       return "the responder's processor may store the older word over the newer one, which was "
              "written meanwhile";
     case Way::By::Replay:
-      if (!written) break;
       return "the older word may be applied from its message over the newer one, which was written";
   }
-  return std::nullopt;
+  return "WRITEs keep no order here, so the older word could be placed over the newer one";
 }
 
-/// The same once the older update has resolved. `fenced`: and an update after it that proves that
-/// WRITEs before it are visible.
-std::optional<std::string_view> harm_after_end(const Way& older, const Way& newer, bool fenced,
+/// The same once the older update has resolved, and something else of which `between` is certain.
+std::optional<std::string_view> harm_after_end(const Way& older, const Way& newer,
+                                               const Certain& between,
                                                const ServerProfile& profile) {
-  const bool written = by_rnic(newer);
-  if (older.by == Way::By::Replay && written) {
-    return "a message that is replayed is applied when its update has long resolved, over what was "
-           "written to the same place meanwhile";
+  const bool late = comes_late(older, newer, either(between, newer.before), profile);
+  if (older.ends_there || !late) return std::nullopt;
+  switch (older.by) {
+    case Way::By::Write:
+    case Way::By::Persist: break;
+    case Way::By::AtomicWrite:
+      return "the older update ends when the RNIC has its ATOMIC WRITE, which a posted operation "
+             "may overtake";
+    case Way::By::Copy:
+      return "the older update ends before the responder's processor has stored it, perhaps over "
+             "the newer one";
+    case Way::By::Replay:
+      return "a message that is replayed is applied when its update has long resolved, over what "
+             "was written to the same place meanwhile";
   }
-  const bool behind = fenced || newer.behind_non_posted || newer.behind_message;
-  const bool placed_late = older.by == Way::By::Write && !older.end_proves_it && by_write(newer) &&
-                           !keeps_write_order(profile);
-  if (placed_late && !behind) {
-    return "the older update ends when the RNIC has it, which may place it over the newer one: "
-           "WRITEs keep no order here";
-  }
-  return std::nullopt;
+  return "the older update ends when the RNIC has it, which may place it over the newer one: "
+         "WRITEs keep no order here";
 }
-
-/// Whether the responder's processor stores it, message by message.
-bool by_message(const Way& way) { return way.by == Way::By::Copy || way.by == Way::By::Replay; }
 
 Error refusal(const SetMember& older, const SetMember& newer, std::string_view why) {
   return Error{ErrorCode::InvalidArgument,
@@ -147,7 +90,15 @@ Error refusal(const SetMember& older, const SetMember& newer, std::string_view w
                            older.method.name, newer.method.name, why)};
 }
 
-Result<void> may_follow(const SetMember& older, const SetMember& newer,
+/// What is certain once an update by any of the methods has ended.
+Certain certain_after(const std::vector<Method>& methods) {
+  Certain certain{true, true, true};
+  for (const Method& method : methods) certain = both(certain, certain_at_end(method));
+  return certain;
+}
+
+/// `between`: what is certain when a ring's space is written again.
+Result<void> may_follow(const SetMember& older, const SetMember& newer, const Certain& between,
                         const ServerProfile& profile) {
   if (has_word(older) && has_word(newer)) {
     const auto word = [](const SetMember& member) {
@@ -170,9 +121,9 @@ Result<void> may_follow(const SetMember& older, const SetMember& newer,
     }
   }
   if (older.reuse == Reuse::Never || newer.reuse == Reuse::Never) return {};
-  const bool fenced = older.reuse == Reuse::AfterAnother;
+  const Certain since = older.reuse == Reuse::AfterAnother ? between : Certain{};
   const auto harm =
-      harm_after_end(way_of(older.method, 0), way_of(newer.method, 0), fenced, profile);
+      harm_after_end(way_of(older.method, 0), way_of(newer.method, 0), since, profile);
   if (harm) return refusal(older, newer, *harm);
   return {};
 }
@@ -189,19 +140,32 @@ Result<void> replay_all_or_none(const std::vector<SetMember>& members) {
   return {};
 }
 
-/// Whether any item of the newer method may be written where one of the older was. What ended on
-/// arrival was no single place (may_follow), so its own is not written at once.
-Result<void> may_take_over(const SetMember& older, const SetMember& newer,
+/// Whether any item of the newer method may be written where one of the older was. What its own
+/// method could not write again at once was a ring's space, so a place is written `between`.
+Result<void> may_take_over(const SetMember& older, const SetMember& newer, const Certain& between,
                            const ServerProfile& profile) {
   for (std::size_t one = 0; one < older.method.shape.items(); ++one) {
+    const Way before = way_of(older.method, static_cast<Item>(one));
+    const bool at_once = !harm_after_end(before, before, {}, profile);
     for (std::size_t other = 0; other < newer.method.shape.items(); ++other) {
-      const auto harm =
-          harm_after_end(way_of(older.method, static_cast<Item>(one)),
-                         way_of(newer.method, static_cast<Item>(other)), true, profile);
+      const Way after = way_of(newer.method, static_cast<Item>(other));
+      const auto harm = harm_after_end(before, after, at_once ? Certain{} : between, profile);
       if (harm) return refusal(older, newer, *harm);
     }
   }
   return {};
+}
+
+/// Those that could write single places: not what ends when the RNIC has it, where it may be placed
+/// over what is written next.
+std::vector<Method> places_of(const std::vector<Method>& methods, const ServerProfile& profile) {
+  std::vector<Method> places;
+  for (const Method& method : methods) {
+    const Way way = way_of(method, 0);
+    const bool once = method.shape.items_per_epoch.size() == 1;
+    if (once && !harm_after_end(way, way, {}, profile)) places.push_back(method);
+  }
+  return places;
 }
 
 }  // namespace
@@ -233,9 +197,14 @@ std::vector<SetMember> members(const MethodSet& set) {
 
 Result<void> may_share(const std::vector<SetMember>& members, const ServerProfile& profile) {
   PERDURE_TRY_VOID(replay_all_or_none(members));
+  std::vector<Method> places;
+  for (const SetMember& member : members) {
+    if (member.reuse == Reuse::AfterItsEnd) places.push_back(member.method);
+  }
+  const Certain between = certain_after(places);
   for (const SetMember& older : members) {
     for (const SetMember& newer : members) {
-      if (auto allowed = may_follow(older, newer, profile); !allowed) return allowed;
+      if (auto allowed = may_follow(older, newer, between, profile); !allowed) return allowed;
     }
   }
   return {};
@@ -248,9 +217,10 @@ Result<void> may_replace(const std::vector<Method>& older, const std::vector<Met
     for (const Method& method : *methods) all.push_back({method, Reuse::Never, false});
   }
   PERDURE_TRY_VOID(replay_all_or_none(all));
+  const Certain between = certain_after(places_of(newer, profile));
   for (std::size_t before = 0; before < older.size(); ++before) {
     for (std::size_t after = older.size(); after < all.size(); ++after) {
-      PERDURE_TRY_VOID(may_take_over(all[before], all[after], profile));
+      PERDURE_TRY_VOID(may_take_over(all[before], all[after], between, profile));
     }
   }
   return {};

@@ -57,6 +57,10 @@ std::vector<SetMember> members(const MethodSet& set);
 /// The law: whether updates by any of these, in any order and pipelined, leave each other unharmed.
 /// tests/agreement compares it with the checker, pair by pair.
 ///
+/// Where WRITEs keep no order, an answer of a non-posted operation and a receive completion that
+/// the responder acts on say that all WRITEs before are visible. A message that it finds by polling
+/// says only that it has handled the messages before.
+///
 /// Errors  InvalidArgument: which two may not, and what would happen.
 Result<void> may_share(const std::vector<SetMember>& members, const ServerProfile& profile);
 Result<void> may_share(const MethodSet& set, const ServerProfile& profile);

@@ -183,9 +183,11 @@ Result<void> Log::poll(std::chrono::milliseconds timeout) {
 }
 
 bool Log::reached(const Ticket& ticket, Level level) const {
-  return readable() && ticket.writer == state_->log->writer() &&
+  return readable() && ticket.writer == state_->log->writer() && state_->log->can_reach(level) &&
          state_->log->reached(ticket, level);
 }
+
+Lsn Log::committed() const { return readable() ? state_->log->committed() : Lsn{}; }
 
 Result<void> Log::trim(Lsn lsn) {
   if (!usable()) return why_not();

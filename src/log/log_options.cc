@@ -35,6 +35,23 @@ constexpr auto kOwnLogOptions = std::to_array<NamedOption<LogOptions>>({
 });
 constexpr NamedOptions<LogOptions> kLogOptions("a log", kOwnLogOptions);
 
+Result<Lsn> option_lsn(std::string_view word) {
+  PERDURE_TRY(number, option_number(word));
+  return Lsn{number};
+}
+
+constexpr auto kAllReaderOptions = std::to_array<NamedOption<LogReaderOptions>>({
+    {"transport", set_member<&LogReaderOptions::transport, control::parse_transport_choice>},
+    {"rnic", set_rnic<set_rnic_name>},
+    {"rnic_ack_timeout", set_rnic<set_rnic_ack_timeout>},
+    {"rnic_traffic_class", set_rnic<set_rnic_traffic_class>},
+    {"from", set_member<&LogReaderOptions::from, option_lsn>},
+    {"from_index", set_member<&LogReaderOptions::from_index, option_number>},
+    {"uncommitted", set_member<&LogReaderOptions::uncommitted, option_flag>},
+    {"timeout_ms", set_member<&LogReaderOptions::timeout, option_time<std::chrono::milliseconds>>},
+});
+constexpr NamedOptions<LogReaderOptions> kReaderOptions("a reader", kAllReaderOptions, {});
+
 }  // namespace
 }  // namespace client
 
@@ -48,6 +65,18 @@ Result<LogOptions> parse_log_options(std::string_view connection) {
 
 Result<LogOptions> read_log_options(const std::string& path) {
   return client::kLogOptions.read(path);
+}
+
+Result<void> set_option(LogReaderOptions& options, std::string_view name, std::string_view value) {
+  return client::kReaderOptions.set(options, name, value);
+}
+
+Result<LogReaderOptions> parse_reader_options(std::string_view connection) {
+  return client::kReaderOptions.parse(connection);
+}
+
+Result<LogReaderOptions> read_reader_options(const std::string& path) {
+  return client::kReaderOptions.read(path);
 }
 
 }  // namespace perdure

@@ -297,7 +297,7 @@ bool ReplicatedLog::reached(const Ticket& ticket, Level level) const {
 }
 
 Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds timeout) {
-  if (level > options_.level && options_.level < Level::Durable) {
+  if (!can_reach(level)) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("this log was opened for '{}': its peers' memory does not survive a "
                              "power failure",

@@ -97,8 +97,14 @@ class ReplicatedLog {
 
   /// Whether calls that wait bring back replicas that are down.
   bool may_come_back() const { return options_.reconnect > Nanoseconds{0} && !lost_; }
-  /// Whether everything before the ticket's end is at `level`, as far as was learned by now.
+  /// Whether everything before the ticket's end is at `level`, as far as was learned by now. Of a
+  /// log that was opened for less, Durable and Committed are that less.
   bool reached(const Ticket& ticket, Level level) const;
+  /// Whether records ever come so far.
+  bool can_reach(Level level) const {
+    return level <= options_.level || options_.level >= Level::Durable;
+  }
+  Lsn committed() const { return committed_; }
 
  private:
   using Surveys = std::vector<std::optional<Survey>>;  // by replica

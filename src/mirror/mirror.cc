@@ -35,6 +35,12 @@ constexpr Nanoseconds kLeaderSleep = std::chrono::milliseconds(1);
 constexpr std::uint32_t kRoundsPerLook = 64;
 constexpr Nanoseconds kNever = std::chrono::hours(24 * 365);
 
+/// Of what was begun, and is not known to be durable, whatever the reason.
+Error unknown(const Error& why) {
+  if (why.code == ErrorCode::OutcomeUnknown) return why;
+  return {ErrorCode::OutcomeUnknown, "it was begun, and may be durable or not: " + why.message};
+}
+
 }  // namespace
 
 std::string_view to_string(MirrorStart start) {
@@ -118,10 +124,26 @@ class Mirror::State {
     return begun;
   }
 
-  /// Until that is durable which `begin` begins.
+  /// Until that is durable which `begin` begins. Errors: OutcomeUnknown once it was begun.
   template <typename Begin>
   Result<void> make_durable(std::chrono::milliseconds timeout, const Begin& begin) {
-    return await(timeout, [&](mirror::ReplicatedMirror&) { return timed(begin); });
+    bool was_begun = false;
+    const auto outcome = await(timeout, [&](mirror::ReplicatedMirror&) {
+      auto ticket = timed(begin);
+      was_begun = ticket.ok();
+      return ticket;
+    });
+    return outcome.ok() || !was_begun ? outcome : unknown(outcome.error());
+  }
+  /// The same of what earlier calls began, which `find` returns the number of. Errors:
+  /// OutcomeUnknown where it never will be known; TimedOut and QuorumLost say nothing.
+  template <typename Find>
+  Result<void> wait_for(std::chrono::milliseconds timeout, const Find& find) {
+    const auto outcome = await(timeout, find);
+    if (outcome.ok()) return outcome;
+    const ErrorCode code = outcome.code();
+    const bool over = code == ErrorCode::Fenced || code == ErrorCode::SystemError;
+    return over ? unknown(outcome.error()) : outcome;
   }
   /// The same of what `begin` begins, or finds begun, and returns the number of.
   template <typename Begin>
@@ -178,8 +200,12 @@ class Mirror::State {
   template <typename Begin>
   Result<MirrorTicket> timed(const Begin& begin) {
     const auto since = times_.due() ? times_.begin({*core_}) : std::nullopt;
+    const bool failed_before = core_->local_failure().has_value();
     auto begun = begin(*core_);
     times_.end(begun, since);
+    // Replicas may have it, or the local memory a part.
+    const bool failed_in_it = !failed_before && core_->local_failure();
+    if (!begun.ok() && failed_in_it) return unknown(begun.error());
     return begun;
   }
 
@@ -443,13 +469,16 @@ Result<void> Mirror::deep_persist(std::uint64_t at, std::uint64_t length,
       return ticket;
     };
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
-    PERDURE_TRY_VOID(state_->make_durable(left, begin));
+    const bool again = begun.number != 0;
+    if (auto durable = state_->make_durable(left, begin); !durable.ok()) {
+      return again ? unknown(durable.error()) : durable;
+    }
     PERDURE_TRY(deep, state_->with([&](auto& core) { return core.is_deep(begun); }));
     if (deep) return {};
     // A replica has come in sync meanwhile, with a copy of the page that is durable and no more; or
     // one has gone, and those left are too few.
     if (deadline.passed()) {
-      return Error{ErrorCode::TimedOut,
+      return Error{ErrorCode::OutcomeUnknown,
                    "a replica has just come back or gone: it is durable, and "
                    "not known to be deep on the quorum"};
     }
@@ -463,7 +492,7 @@ Result<MirrorTicket> Mirror::flush(std::uint64_t at, std::uint64_t length) {
 
 Result<void> Mirror::wait(const MirrorTicket& ticket, std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  return state_->await(timeout, [&](mirror::ReplicatedMirror& core) -> Result<MirrorTicket> {
+  return state_->wait_for(timeout, [&](mirror::ReplicatedMirror& core) -> Result<MirrorTicket> {
     if (ticket.number <= core.begun()) return ticket;
     return Error{ErrorCode::InvalidArgument, "the ticket is of another mirror"};
   });
@@ -471,7 +500,7 @@ Result<void> Mirror::wait(const MirrorTicket& ticket, std::chrono::milliseconds 
 
 Result<void> Mirror::drain(std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  return state_->await(
+  return state_->wait_for(
       timeout, [](mirror::ReplicatedMirror& core) { return Result<MirrorTicket>({core.begun()}); });
 }
 

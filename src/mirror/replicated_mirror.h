@@ -196,6 +196,7 @@ class ReplicatedMirror {
   control::SessionRequest session_request() const;
 
   Result<std::size_t> check(std::span<const MirrorEpoch> epochs) const;
+  Result<void> check_goes_on() const;
   bool has_turn(std::size_t updates) const;
   /// For an update that is to be posted.
   struct Room {

@@ -96,6 +96,7 @@ Result<MirrorTicket> ReplicatedMirror::flush(const MirrorRange& range) {
   const MirrorEpoch epoch(&range, 1);
   PERDURE_TRY(staged, check({&epoch, 1}));
   if (staged == 0) return begin({&epoch, 1});
+  PERDURE_TRY_VOID(check_goes_on());
   const persist::OrderedSize with_it = gathered_size_.with(range.length);
   const bool staged_too_much = with_it.data_bytes > options_.staging_bytes;
   if (staged_too_much || !with_it.fits(persist::kOrderedBytesMax)) {
@@ -126,6 +127,13 @@ Result<void> ReplicatedMirror::check_local() {
   return refused_here(
       why.ok() ? Error{ErrorCode::SystemError, "a page of the local memory was lost"} : why.error(),
       begun_);
+}
+
+/// Errors: SystemError, Fenced: no update is begun any more.
+Result<void> ReplicatedMirror::check_goes_on() const {
+  if (local_failure_) return *local_failure_;
+  if (auto why = trouble(); why && why->code == ErrorCode::Fenced) return *why;
+  return {};
 }
 
 /// Waits until every replica that takes updates takes so many more, and there is room for the bytes

@@ -295,6 +295,17 @@ TEST(MethodSet, TheLawAsksWhatAWaitIsFor) {
   std::swap(method.requester[0], method.requester[1]);
   method.requester.back().of = 0;
   EXPECT_TRUE(may_share({{method, Reuse::AfterItsEnd, false}}, profile).ok());
+
+  // Nor does an ATOMIC WRITE of another item say anything of a WRITE behind it.
+  method.shape = UpdateShape{{2}};
+  method.responder.clear();
+  method.requester = {post(Verb::WriteAtomic, {1}), post(Verb::Write, {0}), arrived, arrived};
+  method.requester[2].of = 0;
+  method.requester[3].of = 1;
+  EXPECT_FALSE(may_share({{method, Reuse::AfterItsEnd, false}}, profile).ok());
+  std::swap(method.requester[0], method.requester[1]);
+  std::swap(method.requester[2].of, method.requester[3].of);
+  EXPECT_TRUE(may_share({{method, Reuse::AfterItsEnd, false}}, profile).ok());
 }
 
 }  // namespace

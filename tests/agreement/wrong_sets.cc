@@ -24,7 +24,7 @@ ServerProfile unordered(ServerProfile profile) {
 }
 
 Method known(const ServerProfile& profile, const UpdateShape& shape, const std::string& name) {
-  const auto all = plan::known_methods(profile, {shape, Level::Durable, true});
+  const auto all = plan::known_methods(profile, {shape, Level::Durable, true, true});
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const auto& each) { return each.method.name == name; });
   PERDURE_ASSERT(found != all.end());
@@ -64,6 +64,35 @@ std::vector<WrongSet> wrong_by_persist() {
                  persists,
                  "later-implies-earlier",
                  "without the piece before it"});
+  return all;
+}
+
+/// Where WRITEs keep no order, of members whose ends or messages say nothing of WRITEs before.
+std::vector<WrongSet> wrong_without_order() {
+  const std::string lost = "acknowledged-implies-durable";
+  const ServerProfile mhp = unordered(server(Mhp));
+  ServerProfile wsp = unordered(server(Wsp));
+  std::vector<WrongSet> all;
+  all.push_back(
+      {"set-words-written-and-polled",
+       {ring(mhp, compound(), "send-then-write-flush"), ring(mhp, compound(), "poll-copy-ack")},
+       mhp,
+       lost,
+       "WRITEs keep no order here, so the older word",
+       true});
+  all.push_back({"set-records-written-and-a-place-polled",
+                 {ring(wsp, singleton(), "write-completion"), place(wsp, "poll-copy-ack")},
+                 wsp,
+                 lost,
+                 "ends when the RNIC has it",
+                 true});
+  wsp.capabilities.ordered_persist = true;
+  all.push_back({"set-records-written-and-a-place-persisted",
+                 {ring(wsp, singleton(), "write-completion"), place(wsp, "pwrite")},
+                 wsp,
+                 lost,
+                 "ends when the RNIC has it",
+                 true});
   return all;
 }
 
@@ -127,6 +156,7 @@ std::vector<WrongSet> wrong_sets() {
                  order,
                  "without the piece before it"});
   for (WrongSet& wrong : wrong_by_persist()) all.push_back(std::move(wrong));
+  for (WrongSet& wrong : wrong_without_order()) all.push_back(std::move(wrong));
   return all;
 }
 

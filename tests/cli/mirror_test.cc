@@ -274,6 +274,8 @@ TEST_F(MirrorCommand, AWriterIsLeftAloneUnlessItIsTakenOver) {
   EXPECT_TRUE(contains(busy.err, "[busy]")) << busy.err;
   store(*mirror, 0, noise(6, 100));
   EXPECT_EQ(run(command("resync", {"--take-over"})).status, 0);
+  // The first one was begun, if nobody had seen by then that it is fenced.
+  EXPECT_FALSE(mirror->persist(0, 100).ok());
   EXPECT_EQ(mirror->persist(0, 100).code(), ErrorCode::Fenced);
   std::string read(100, '?');
   cluster_.stop(0);

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/text_file.h"
 #include "opened_peer.h"
+#include "testing/temporary_directory.h"
 
 namespace perdure::server {
 namespace {
@@ -88,6 +90,62 @@ TEST_F(CLog, RecordsOfPiecesAndInClaimedRoomAreReadBack) {
   EXPECT_EQ(perdure_reader_get_end(reader, &end), PERDURE_OK);
   EXPECT_EQ(end, PERDURE_END_CLEAN);
   perdure_reader_close(reader);
+}
+
+// Three records. Expect: a reader that is opened by a string, or by a file, begins at the second.
+TEST_F(CLog, AReaderIsOpenedByWords) {
+  open();
+  perdure_ticket ticket{};
+  for (const char* const text : {"one", "two", "three"}) {
+    ASSERT_EQ(perdure_log_append(log_, text, std::strlen(text), &ticket), PERDURE_OK);
+  }
+  ASSERT_EQ(perdure_log_close_within(std::exchange(log_, nullptr), kMinuteMs), PERDURE_OK);
+  const test::TestDirectory directory;
+  const std::string path = directory.file("reader.toml");
+  ASSERT_TRUE(write_file(path, "peers = [\"" + addresses_[1] +
+                                   "\"]\npool = \"log\"\ntransport = \"tcp\"\nfrom_index = 1\n")
+                  .ok());
+  const std::string words =
+      "perdure://" + addresses_[0] + "," + addresses_[2] + "/log?transport=tcp&from_index=1";
+  for (const bool by_file : {false, true}) {
+    perdure_reader* reader = nullptr;
+    ASSERT_EQ(by_file ? perdure_reader_open_file(path.c_str(), &reader)
+                      : perdure_reader_open_string(words.c_str(), &reader),
+              PERDURE_OK)
+        << perdure_last_error();
+    for (const std::string expected : {"two", "three"}) {
+      perdure_record record{};
+      bool found = false;
+      ASSERT_EQ(perdure_reader_next(reader, &record, &found), PERDURE_OK) << perdure_last_error();
+      ASSERT_TRUE(found);
+      EXPECT_EQ(std::string(static_cast<const char*>(record.bytes), record.length), expected);
+    }
+    EXPECT_EQ(perdure_reader_peer(reader), addresses_[by_file ? 1 : 0]);
+    perdure_reader_close(reader);
+  }
+}
+
+TEST_F(CLog, WhatIsOnlyVisibleIsNeverReachedAsMore) {
+  options_.visible_only = true;
+  open();
+  perdure_ticket ticket{};
+  ASSERT_EQ(perdure_log_append(log_, "one", 3, &ticket), PERDURE_OK) << perdure_last_error();
+  perdure_log_status status{};
+  status.size = sizeof status;
+  const Deadline patience = Deadline::after(std::chrono::minutes(1));
+  do {
+    ASSERT_EQ(perdure_log_poll(log_), PERDURE_OK) << perdure_last_error();
+    ASSERT_EQ(perdure_log_get_status(log_, &status), PERDURE_OK);
+  } while (status.committed < ticket.end && !patience.passed());
+  EXPECT_EQ(status.committed, ticket.end);
+  bool yes = false;
+  EXPECT_EQ(perdure_log_reached(log_, &ticket, PERDURE_VISIBLE, &yes), PERDURE_OK);
+  EXPECT_TRUE(yes);
+  for (const perdure_level level : {PERDURE_DURABLE, PERDURE_COMMITTED}) {
+    EXPECT_EQ(perdure_log_reached(log_, &ticket, level, &yes), PERDURE_OK);
+    EXPECT_FALSE(yes);
+    EXPECT_EQ(perdure_log_wait(log_, &ticket, level, kMinuteMs), PERDURE_UNSUPPORTED);
+  }
 }
 
 // The session of one of three peers is ended. Expect: its status says why, and repair what has

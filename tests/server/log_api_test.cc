@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/text_file.h"
 #include "opened_peer.h"
 #include "testing/temporary_directory.h"
@@ -67,6 +68,7 @@ TEST_F(LogApi, WhatWasMovedFromOrClosedRefusesEveryCall) {
   EXPECT_EQ(log.repair().code(), ErrorCode::InvalidArgument);
   EXPECT_TRUE(log.take_repairs().empty());
   EXPECT_TRUE(log.status().replicas.empty());
+  EXPECT_EQ(log.committed(), Lsn{});
   // NOLINTEND(bugprone-use-after-move)
   EXPECT_TRUE(moved.append(bytes_of_text(text)).ok());
   const auto nothing = moved.repair();
@@ -102,6 +104,30 @@ TEST_F(LogApi, OnlyTheLevelsThatItTellsApartAreWaitedFor) {
   EXPECT_TRUE(log.wait(*ticket, Level::Committed, std::chrono::milliseconds::max()).ok());
   EXPECT_TRUE(log.poll(std::chrono::milliseconds::max()).ok());
   EXPECT_TRUE(log.close(std::chrono::milliseconds::max()).ok());
+}
+
+// Opened for visible. Expect: no record ever counts as durable or committed, and committed() says
+// what is visible on the quorum.
+TEST_F(LogApi, ALogThatWasOpenedForLessReachesNothingAbove) {
+  const std::string text = "one";
+  LogOptions options = peers_.options();
+  options.level = Level::Visible;
+  auto log = Log::open(options);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  const auto ticket = log->append(bytes_of_text(text));
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  EXPECT_LT(log->committed(), ticket->end);
+  const Deadline patience = Deadline::after(kApiPatience);
+  while (log->committed() < ticket->end && !patience.passed()) ASSERT_TRUE(log->poll().ok());
+  EXPECT_EQ(log->committed(), ticket->end);
+  EXPECT_EQ(log->status().committed, ticket->end);
+  for (const Level level : {Level::Received, Level::Visible}) {
+    EXPECT_TRUE(log->reached(*ticket, level)) << to_string(level);
+  }
+  for (const Level level : {Level::Durable, Level::Committed}) {
+    EXPECT_FALSE(log->reached(*ticket, level)) << to_string(level);
+    EXPECT_EQ(log->wait(*ticket, level, kApiPatience).code(), ErrorCode::Unsupported);
+  }
 }
 
 // max() of microseconds is more than nanoseconds can say.
@@ -445,6 +471,46 @@ TEST(LogOptionsInWords, ARegionAndAMirrorHaveTheirOwn) {
   MirrorOptions options;
   EXPECT_NE(set_option(options, "start", "old").error().message.find("new, local, replicas"),
             std::string::npos);
+}
+
+TEST(LogOptionsInWords, AReaderHasItsOwn) {
+  const auto reader = parse_reader_options(
+      "perdure://a:1,b:2/orders?transport=tcp&rnic=mlx5_0&rnic_ack_timeout=14&"
+      "rnic_traffic_class=106&from=4096&from_index=7&uncommitted=true&timeout_ms=70");
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  EXPECT_EQ(reader->peers, (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_EQ(reader->pool, "orders");
+  EXPECT_EQ(reader->transport, Transport::Tcp);
+  EXPECT_EQ(reader->rnic, (RnicOptions{"mlx5_0", 14, 106}));
+  EXPECT_EQ(reader->from, Lsn{4096});
+  EXPECT_EQ(reader->from_index, 7u);
+  EXPECT_TRUE(reader->uncommitted);
+  EXPECT_EQ(reader->timeout, std::chrono::milliseconds(70));
+  // What only a writer has is refused, and the names are those that there are.
+  const auto refused = parse_reader_options("perdure://a:1/orders?quorum=2");
+  EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(refused.error().message.find("a reader has no option 'quorum'; there are: transport, "
+                                         "rnic, rnic_ack_timeout, rnic_traffic_class, from, "
+                                         "from_index, uncommitted, timeout_ms"),
+            std::string::npos)
+      << refused.error().message;
+  LogReaderOptions options;
+  EXPECT_NE(set_option(options, "from", "-1").error().message.find("from: '-1'"),
+            std::string::npos);
+
+  const test::TestDirectory directory;
+  const std::string path = directory.file("reader.toml");
+  ASSERT_TRUE(write_file(path,
+                         "peers = [\"a:1\"]\npool = \"orders\"\ntransport = \"auto\"\n"
+                         "from_index = 3\nuncommitted = true\n")
+                  .ok());
+  const auto read = read_reader_options(path);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->from_index, 3u);
+  EXPECT_TRUE(read->uncommitted && !read->transport);
+  EXPECT_EQ(read->timeout, LogReaderOptions{}.timeout);
+  EXPECT_EQ(read_log_options(path).code(), ErrorCode::InvalidArgument) << "from_index is not its";
+  EXPECT_EQ(read_reader_options(directory.file("none")).code(), ErrorCode::NotFound);
 }
 
 TEST(LogOptionsInWords, WhatIsWrongIsNamed) {

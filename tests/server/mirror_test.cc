@@ -210,7 +210,16 @@ TEST_F(MirrorPeers, TheSecondWriterFencesTheFirst) {
   ASSERT_TRUE(taken.ok()) << taken.error().message;
   EXPECT_EQ(static_cast<int>(other[0]), 11) << "what was acknowledged is there";
   store(*first, 0, 12);
-  EXPECT_EQ(first->persist(0, 8, kMirrorPatience).code(), ErrorCode::Fenced);
+  // It was begun, if nobody had seen by then that it is fenced; the next one is not.
+  const auto late = first->persist(0, 8, kMirrorPatience);
+  EXPECT_TRUE(late.code() == ErrorCode::OutcomeUnknown || late.code() == ErrorCode::Fenced)
+      << late.error().message;
+  const std::uint64_t begun = first->status().begun;
+  for (const std::uint64_t length : {std::uint64_t{8}, 4 * kPage}) {
+    EXPECT_EQ(first->persist(0, length, kMirrorPatience).code(), ErrorCode::Fenced) << length;
+    EXPECT_EQ(first->flush(0, length).code(), ErrorCode::Fenced) << length;
+  }
+  EXPECT_EQ(first->status().begun, begun);
   store(*taken, 8, 13);
   ASSERT_TRUE(taken->persist(8, 8).ok());
   for (const std::size_t replica : {0, 1}) EXPECT_TRUE(is_equal(*taken, replica)) << replica;
@@ -398,6 +407,35 @@ TEST_F(MirrorPeers, APageThatIsLostHereGoesToNoReplica) {
   std::memcpy(&found, memory_.data() + kAt, sizeof found);
   EXPECT_EQ(found, 2u);
   ASSERT_TRUE(again->close().ok());
+}
+
+// An update waits for a replica that is away. It comes back, and a page that it is to get can not
+// be read here any more. Expect: what was begun may be durable or not, and nothing more is begun.
+TEST_F(MirrorPeers, WhatWasBegunIsUnknownOnceTheLocalMediumHasRefused) {
+  constexpr std::uint64_t kAt = 300 * kPage;
+  auto mirror =
+      Mirror::open(*MirrorMemory::create_file(local_, kBytes), options(Transport::Tcp, 2));
+  ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+  ASSERT_TRUE(mirror->wait_in_sync(kMirrorPatience).ok());
+  peers_[1].kill();
+  await([&] { return mirror->status().in_sync == 1; }, "its loss is noticed");
+  store(*mirror, kAt, 1);
+  const auto ticket = mirror->flush(kAt, 8);
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  EXPECT_EQ(mirror->wait(*ticket, std::chrono::milliseconds{1}).code(), ErrorCode::QuorumLost);
+  const auto persisted = mirror->persist(kAt, 8, std::chrono::milliseconds{1});
+  EXPECT_EQ(persisted.code(), ErrorCode::OutcomeUnknown) << persisted.error().message;
+  const std::uint64_t begun = mirror->status().begun;
+  ASSERT_EQ(::truncate(local_.c_str(), 100 * kPage), 0);
+  peers_[1].start();
+  EXPECT_EQ(mirror->wait(*ticket, kMirrorPatience).code(), ErrorCode::OutcomeUnknown);
+  EXPECT_EQ(mirror->drain(kMirrorPatience).code(), ErrorCode::OutcomeUnknown);
+  for (const std::uint64_t length : {std::uint64_t{8}, 4 * kPage}) {
+    EXPECT_EQ(mirror->persist(0, length).code(), ErrorCode::SystemError) << length;
+    EXPECT_EQ(mirror->flush(0, length).code(), ErrorCode::SystemError) << length;
+  }
+  EXPECT_EQ(mirror->status().begun, begun);
+  EXPECT_FALSE(mirror->close().ok());
 }
 
 // Every call of the C interface, with a replica killed between them.

@@ -345,11 +345,14 @@ TEST_P(MirrorReconnectTest, AReplicaThatTakesNothingMoreHoldsNobodyBeyondHisTime
   ASSERT_TRUE(mirror.ok());
   peers_[1].medium().hang(true);
   for (std::uint64_t at = 0; at < 20; ++at) {
-    EXPECT_EQ(mirror->persist(at * 64, 64, milliseconds(1)).code(), ErrorCode::TimedOut);
+    EXPECT_EQ(mirror->persist(at * 64, 64, milliseconds(1)).code(), ErrorCode::OutcomeUnknown);
   }
+  const std::uint64_t begun = mirror->status().begun;
   EXPECT_EQ(mirror->persist(0, 32 * 1024, milliseconds(1)).code(), ErrorCode::TimedOut);
   EXPECT_EQ(mirror->write_atomic(0, 1, milliseconds(1)).code(), ErrorCode::TimedOut);
   EXPECT_EQ(mirror->deep_persist(0, 64, milliseconds(1)).code(), ErrorCode::TimedOut);
+  EXPECT_EQ(mirror->status().begun, begun) << "who is told of the time has begun nothing";
+  EXPECT_EQ(memory_[0], std::byte{}) << "nor stored anything";
   EXPECT_TRUE(mirror->flush(64, 64).ok());
   // One who has no time of his own waits, and the end lets him go.
   std::thread waits([&] { EXPECT_FALSE(mirror->flush(0, 32 * 1024).ok()); });
@@ -357,6 +360,38 @@ TEST_P(MirrorReconnectTest, AReplicaThatTakesNothingMoreHoldsNobodyBeyondHisTime
   EXPECT_EQ(mirror->close(milliseconds(100)).code(), ErrorCode::TimedOut);
   waits.join();
   peers_[1].medium().hang(false);
+}
+
+// A replica answers nothing for a while. Expect: of what was begun the outcome is unknown, waiting
+// may be repeated until it is durable, and so may the call.
+TEST_P(MirrorReconnectTest, WhatWasBegunInTimeIsUnknownUntilItIsWaitedFor) {
+  using Update = std::function<Result<void>(Mirror&, milliseconds)>;
+  const MirrorRange range{64, 64};
+  const MirrorEpoch epoch(&range, 1);
+  const std::array<Update, 4> updates = {
+      [](Mirror& mirror, milliseconds time) { return mirror.persist(0, 8, time); },
+      [](Mirror& mirror, milliseconds time) { return mirror.deep_persist(0, 8, time); },
+      [&](Mirror& mirror, milliseconds time) {
+        return mirror.persist_ordered({&epoch, 1}, time);
+      },
+      [](Mirror& mirror, milliseconds time) { return mirror.write_atomic(128, 5, time); }};
+  auto mirror = open_mirror(3);
+  ASSERT_TRUE(mirror.ok());
+  for (const Update& update : updates) {
+    peers_[1].medium().hang(true);
+    const auto begun = update(*mirror, milliseconds(1));
+    EXPECT_EQ(begun.code(), ErrorCode::OutcomeUnknown) << begun.error().message;
+    const MirrorTicket last{mirror->status().begun};
+    EXPECT_EQ(mirror->drain(milliseconds(1)).code(), ErrorCode::TimedOut);
+    EXPECT_EQ(mirror->wait(last, milliseconds(1)).code(), ErrorCode::TimedOut);
+    EXPECT_FALSE(mirror->reached(last));
+    peers_[1].medium().hang(false);
+    const auto waited = mirror->drain(kReconnectPatience);
+    EXPECT_TRUE(waited.ok()) << waited.error().message;
+    EXPECT_TRUE(mirror->reached(last));
+    const auto again = update(*mirror, kReconnectPatience);
+    EXPECT_TRUE(again.ok()) << again.error().message;
+  }
 }
 
 TEST_P(MirrorReconnectTest, WhoWaitsBesideALeaderKeepsHisTime) {
@@ -370,7 +405,7 @@ TEST_P(MirrorReconnectTest, WhoWaitsBesideALeaderKeepsHisTime) {
   });
   const Deadline patience = Deadline::after(kReconnectPatience);
   while (mirror->status().begun == 0 && !patience.passed()) std::this_thread::yield();
-  EXPECT_EQ(mirror->persist(128, 64, milliseconds(20)).code(), ErrorCode::TimedOut);
+  EXPECT_EQ(mirror->persist(128, 64, milliseconds(20)).code(), ErrorCode::OutcomeUnknown);
   EXPECT_TRUE(led_on);
   EXPECT_EQ(mirror->close(milliseconds(20)).code(), ErrorCode::TimedOut);
   leads.join();  // it is told, long before its time

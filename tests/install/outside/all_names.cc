@@ -61,10 +61,13 @@ void name_words() {
   name(&parse_qp_type);
   name(&describe);
   name<Result<void> (*)(LogOptions&, std::string_view, std::string_view)>(&set_option);
+  name<Result<void> (*)(LogReaderOptions&, std::string_view, std::string_view)>(&set_option);
   name<Result<void> (*)(RegionOptions&, std::string_view, std::string_view)>(&set_option);
   name<Result<void> (*)(MirrorOptions&, std::string_view, std::string_view)>(&set_option);
   name(&parse_log_options);
   name(&read_log_options);
+  name(&parse_reader_options);
+  name(&read_reader_options);
   name(&parse_region_options);
   name(&read_region_options);
   name(&parse_mirror_options);
@@ -88,6 +91,7 @@ void name_log() {
   name(&Log::wait);
   name(&Log::poll);
   name(&Log::reached);
+  name(&Log::committed);
   name(&Log::trim);
   name(&Log::repair);
   name(&Log::take_repairs);
@@ -255,5 +259,5 @@ int main() {
   name_life<ReplicatedRpcServer>();
   name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 167 ? "all" : "not all") << '\n';
+  std::cout << (named == 171 ? "all" : "not all") << '\n';
 }
