@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "core/byte_text.h"
 #include "core/json.h"
+#include "core/required_domain.h"
 #include "core/try.h"
 #include "missing_pool.h"
 #include "output.h"
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -28,8 +30,7 @@ using nlohmann::ordered_json;
 struct PoolCommand {
   PeerOptions peers;
   Format format = Format::Text;
-  std::uint64_t bytes = 0;
-  bool small = false;
+  PoolOptions made;  // create: without the name
   std::uint32_t epoch = 0;
   double wait_s = 0;
 };
@@ -154,8 +155,10 @@ Answer one(Result<PoolDescription> pool) {
 }
 
 ExitStatus run_create(const PoolCommand& command) {
-  return ask_all(command, true, [&command](const std::string& peer, auto within) {
-    return one(create_pool(peer, {command.peers.pool, command.bytes, command.small}, within));
+  PoolOptions options = command.made;
+  options.name = command.peers.pool;
+  return ask_all(command, true, [&options](const std::string& peer, auto within) {
+    return one(create_pool(peer, options, within));
   });
 }
 
@@ -223,15 +226,29 @@ PoolSubcommand add_subcommand(Command pool, const std::string& name, const std::
   return added;
 }
 
+Result<std::optional<ReceiveBuffers>> parse_buffers(std::string_view word) {
+  PERDURE_TRY(buffers, parse_receive_buffers(word));
+  return std::optional(buffers);
+}
+
 void add_create(Command pool) {
   const auto [app, options] = add_subcommand(pool, "create", "Make a pool on every peer", true);
-  add_word_option(app, "--bytes", options->bytes, parse_bytes,
-                  "Size of the pool, for example 64MiB", "SIZE")
+  PoolOptions& made = options->made;
+  add_word_option(app, "--bytes", made.bytes, parse_bytes, "Size of the pool, for example 64MiB",
+                  "SIZE")
       .required();
-  app.add_flag("--small", options->small, "Also where no log fits in");
+  app.add_flag("--small", made.small, "Also where no log fits in");
+  add_word_option(app, "--require-domain", made.required_domain, parse_required_domain,
+                  "Refuse a peer where less than this survives a power failure (any will do)",
+                  "page|dmp|mhp|wsp");
+  add_word_option(app, "--receive-buffers", made.receive_buffers, parse_buffers,
+                  "Where a writer's messages arrive (as the peer is configured)", "dram|pm");
   add_examples(app,
                "  perdure pool create --peers 127.0.0.1:7470,127.0.0.1:7480 --pool orders \\\n"
-               "      --bytes 1GiB");
+               "      --bytes 1GiB\n"
+               "On persistent memory, or not at all:\n"
+               "  perdure pool create --peers 127.0.0.1:7470 --pool orders --bytes 1GiB \\\n"
+               "      --require-domain dmp");
   run_with(app, [options = options] { return run_create(*options); });
 }
 

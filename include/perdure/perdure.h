@@ -735,6 +735,23 @@ typedef struct perdure_pool_description {
  * `description` may be NULL. `small`: also where no log fits in. */
 perdure_code perdure_pool_create(const char* peer, const char* name, uint64_t bytes, bool small,
                                  uint32_t timeout_ms, perdure_pool_description* description);
+/* All that may be said of a pool that is to be made. `size` as in perdure_log_options. */
+typedef struct perdure_pool_create_options {
+  size_t size;
+  const char* peer;
+  const char* name;
+  uint64_t bytes;
+  const char* required_domain; /* "page", "dmp", "mhp" or "wsp": the weakest; default: any */
+  const char* receive_buffers; /* "dram" or "pm"; default: as the peer is configured */
+  uint32_t timeout_ms;
+  bool small;
+  uint8_t reserved[3]; /* 0 */
+} perdure_pool_create_options;
+
+/* As perdure_pool_create. PERDURE_UNSUPPORTED: less than the required domain survives there, or it
+ * has no such receive buffers; nothing was made. */
+perdure_code perdure_pool_create_with(const perdure_pool_create_options* options,
+                                      perdure_pool_description* description);
 perdure_code perdure_pool_describe(const char* peer, const char* name, uint32_t timeout_ms,
                                    perdure_pool_description* description);
 /* *there says how many pools there are; the first `count` of them are described. Each of `pools`

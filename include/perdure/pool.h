@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,14 @@ struct PoolOptions {
   std::uint64_t bytes = 0;  // of the exported part, 4 KiB to 32 TiB; rounded up to 4 KiB
   /// Also where no log fits in: for a region. Else that is InvalidArgument.
   bool small = false;
+  /// The weakest persistence domain that will do, in the order of PersistenceDomain; a pool that
+  /// would be less is not made. None: any will do. It is looked at when the pool is made, and not
+  /// kept with it: a peer that starts again serves the pool as what is found or declared then,
+  /// which PoolDescription::profile says.
+  PersistenceDomain required_domain = PersistenceDomain::None;
+  /// Where a writer's messages arrive, for as long as the pool exists. Nothing: as the peer is
+  /// configured. Every peer makes pools with Dram, and with Pm those whose configuration says so.
+  std::optional<ReceiveBuffers> receive_buffers{};
 };
 
 // `peer` is the address of a control plane, "host:port". Each call is one request, or two, and
@@ -62,7 +71,10 @@ struct PoolOptions {
 
 /// Makes a pool; its blocks are reserved. Where the peer keeps it and what survives a power failure
 /// there is its operator's choice (docs/hardware.md): see PoolDescription::profile.
-/// Errors: AlreadyExists, InvalidArgument (name, size), NoSpace (the medium, or the peer's quota).
+/// Errors: AlreadyExists, InvalidArgument (name, size; a field that an older peer does not know),
+/// NoSpace (the medium, or the peer's quota), Unsupported (required_domain, receive_buffers: no
+/// pool was made), OutcomeUnknown (also a peer that made it otherwise than was asked; it names the
+/// pool).
 Result<PoolDescription> create_pool(const std::string& peer, const PoolOptions& options,
                                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
 /// Errors: NotFound.

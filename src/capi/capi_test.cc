@@ -139,6 +139,50 @@ TEST(CInterface, NullIsRefusedEverywhere) {
   perdure_reader_close(nullptr);
 }
 
+TEST(CInterface, APoolIsNotAskedForInOptionsThatMakeNoSense) {
+  struct Newer {
+    perdure_pool_create_options options;
+    std::uint64_t unknown;
+  } newer{};
+  perdure_pool_create_options& options = newer.options;
+  const auto made = [&options] { return perdure_pool_create_with(&options, nullptr); };
+  const auto said = [](const char* part) {
+    return std::strstr(perdure_last_error(), part) != nullptr;
+  };
+  EXPECT_EQ(perdure_pool_create_with(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  options.peer = "127.0.0.1:1";
+  options.name = "p";
+  options.bytes = 4096;
+  options.small = true;
+  EXPECT_EQ(made(), PERDURE_INVALID_ARGUMENT);  // no size
+  options.size = sizeof options;
+  EXPECT_EQ(made(), PERDURE_DISCONNECTED);
+  for (const char* const wrong : {"none", "moon", ""}) {
+    options.required_domain = wrong;
+    EXPECT_EQ(made(), PERDURE_INVALID_ARGUMENT) << wrong;
+    EXPECT_TRUE(said("use one of: page, dmp, mhp, wsp")) << perdure_last_error();
+  }
+  options.required_domain = nullptr;
+  options.receive_buffers = "disk";
+  EXPECT_EQ(made(), PERDURE_INVALID_ARGUMENT);
+  EXPECT_TRUE(said("use one of: dram, pm")) << perdure_last_error();
+  // Of a header that ends before them, they are none of the library's business.
+  options.required_domain = "moon";
+  options.size = offsetof(perdure_pool_create_options, required_domain);
+  options.timeout_ms = 1;
+  EXPECT_EQ(made(), PERDURE_INVALID_ARGUMENT);  // without `small`
+  EXPECT_TRUE(said("a log takes")) << perdure_last_error();
+  options.required_domain = options.receive_buffers = nullptr;
+  options.size = sizeof newer;
+  EXPECT_EQ(made(), PERDURE_DISCONNECTED);
+  newer.unknown = 1;
+  EXPECT_EQ(made(), PERDURE_INVALID_ARGUMENT);
+  options.name = nullptr;
+  options.size = sizeof options;
+  EXPECT_EQ(made(), PERDURE_INVALID_ARGUMENT);
+  EXPECT_TRUE(said("peer and name")) << perdure_last_error();
+}
+
 TEST(CInterface, AMirrorThatIsNotThereOrMakesNoSenseIsRefused) {
   perdure_mirror* mirror = nullptr;
   std::uint64_t ticket = 0;

@@ -3,12 +3,14 @@
 #include <perdure/pool.h>
 
 #include "capi/failure.h"
+#include "core/required_domain.h"
 
 using perdure::PoolDescription;
 using perdure::PoolStatus;
 using perdure::capi::code_of;
 using perdure::capi::fail;
 using perdure::capi::fail_of_no_size;
+using perdure::capi::fail_of_size;
 using perdure::capi::fail_of_sizes;
 using perdure::capi::give_all;
 using perdure::capi::give_sized;
@@ -16,6 +18,7 @@ using perdure::capi::give_text;
 using perdure::capi::guarded;
 using perdure::capi::has_size;
 using perdure::capi::have_sizes;
+using perdure::capi::take_sized;
 
 static_assert(PERDURE_POOL_CLOSED == static_cast<int>(PoolStatus::Closed));
 static_assert(PERDURE_POOL_UNAVAILABLE == static_cast<int>(PoolStatus::Unavailable));
@@ -23,6 +26,7 @@ static_assert(PERDURE_POOL_UNAVAILABLE == static_cast<int>(PoolStatus::Unavailab
 namespace {
 
 PERDURE_CAPI_ENDS_WITH(perdure_pool_description, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_pool_create_options, reserved);
 
 perdure_pool_description described(const PoolDescription& pool) {
   perdure_pool_description told{};
@@ -48,15 +52,52 @@ std::chrono::milliseconds or_usual(uint32_t timeout_ms, std::chrono::seconds usu
   return timeout_ms != 0 ? std::chrono::milliseconds(timeout_ms) : usual;
 }
 
+perdure::Result<perdure::PoolOptions> pool_options_of(const perdure_pool_create_options& given) {
+  perdure::PoolOptions options;
+  options.name = given.name;
+  options.bytes = given.bytes;
+  options.small = given.small;
+  if (given.required_domain != nullptr) {
+    const auto required = perdure::parse_required_domain(given.required_domain);
+    if (!required.ok()) return required.error();
+    options.required_domain = *required;
+  }
+  if (given.receive_buffers != nullptr) {
+    const auto buffers = perdure::parse_receive_buffers(given.receive_buffers);
+    if (!buffers.ok()) return buffers.error();
+    options.receive_buffers = *buffers;
+  }
+  return options;
+}
+
 }  // namespace
 
 perdure_code perdure_pool_create(const char* peer, const char* name, uint64_t bytes, bool small,
                                  uint32_t timeout_ms, perdure_pool_description* description) {
-  if (peer == nullptr || name == nullptr) return fail("peer and name must not be NULL");
+  perdure_pool_create_options options{};
+  options.size = sizeof options;
+  options.peer = peer;
+  options.name = name;
+  options.bytes = bytes;
+  options.small = small;
+  options.timeout_ms = timeout_ms;
+  return perdure_pool_create_with(&options, description);
+}
+
+perdure_code perdure_pool_create_with(const perdure_pool_create_options* options,
+                                      perdure_pool_description* description) {
+  if (options == nullptr) return fail("options must not be NULL");
+  perdure_pool_create_options given{};
+  if (!take_sized(options, given)) return fail_of_size();
+  if (given.peer == nullptr || given.name == nullptr) {
+    return fail("peer and name must not be NULL");
+  }
   if (!has_size(description)) return fail_of_no_size();
   return guarded([&] {
-    const auto within = or_usual(timeout_ms, std::chrono::seconds(30));
-    return give_answer(perdure::create_pool(peer, {name, bytes, small}, within), description);
+    const auto asked = pool_options_of(given);
+    if (!asked.ok()) return fail(asked.error());
+    const auto within = or_usual(given.timeout_ms, std::chrono::seconds(30));
+    return give_answer(perdure::create_pool(given.peer, *asked, within), description);
   });
 }
 

@@ -48,6 +48,21 @@ Result<std::string> change(const control::HostPort& at, const control::HttpReque
                            answer.error().message)};
 }
 
+/// Whether the pool is what was asked for: a peer may be of any version.
+Result<void> check_made(const control::HostPort& at, const control::PoolRequest& request,
+                        const control::PoolDescription& made) {
+  const bool buffers_differ =
+      request.receive_buffers && made.profile.receive_buffers != *request.receive_buffers;
+  if (made.profile.domain >= request.required_domain && !buffers_differ) return {};
+  const std::string asked =
+      buffers_differ ? fmt::format("receive buffers {} were", to_string(*request.receive_buffers))
+                     : fmt::format("domain {} at least was", to_string(request.required_domain));
+  return Error{ErrorCode::OutcomeUnknown,
+               fmt::format("peer {}: {} asked for, and it made pool '{}' ({}) as {}: is it of "
+                           "another version? Delete the pool, or use it as it is",
+                           to_string(at), asked, made.name, made.uuid, describe(made.profile))};
+}
+
 std::string pool_path(const std::string& pool, std::string_view rest) {
   return fmt::format("/v1/pools/{}{}", pool, rest);
 }
@@ -113,7 +128,9 @@ Result<control::PoolDescription> HttpPeer::create(const control::PoolRequest& re
                                                   Deadline deadline) {
   PERDURE_TRY_VOID(validate(request));
   PERDURE_TRY(body, change(at_, {"POST", "/v1/pools", encode(request)}, deadline));
-  return control::decode_pool(body);
+  PERDURE_TRY(made, control::decode_pool(body));
+  PERDURE_TRY_VOID(check_made(at_, request, made));
+  return made;
 }
 
 Result<control::PoolDescription> HttpPeer::open_pool(const std::string& pool, Deadline deadline) {

@@ -46,7 +46,8 @@ class Peer {
   virtual Result<std::vector<control::PoolDescription>> list(Deadline deadline) = 0;
   /// Errors: NotFound, Corrupt.
   virtual Result<control::PoolDescription> describe(const std::string& pool, Deadline deadline) = 0;
-  /// Errors: AlreadyExists, InvalidArgument (name, size), NoSpace.
+  /// Errors: AlreadyExists, InvalidArgument (name, size), NoSpace, Unsupported (what is required);
+  /// OutcomeUnknown: also a pool that was made otherwise than was asked for.
   virtual Result<control::PoolDescription> create(const control::PoolRequest& request,
                                                   Deadline deadline) = 0;
   /// Errors: NotFound; Busy (another writer has a session; take_over ends it); Fenced (the pool

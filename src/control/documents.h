@@ -6,6 +6,7 @@
 #include <perdure/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,10 @@ using perdure::PoolStatus;
 struct PoolRequest {
   std::string name;         // [A-Za-z0-9._-], at most kPoolNameMax characters, no leading '.'
   std::uint64_t bytes = 0;  // of the exported part; rounded up to 4 KiB
+  // See perdure::PoolOptions. Left out of the document where they ask for nothing, for the sake of
+  // older daemons; one that knows no such field refuses it.
+  PersistenceDomain required_domain = PersistenceDomain::None;
+  std::optional<ReceiveBuffers> receive_buffers{};
 };
 
 inline constexpr std::size_t kPoolNameMax = 64;

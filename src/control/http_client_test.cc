@@ -1,64 +1,21 @@
 // A peer that is silent, slow, gone or talks nonsense holds nobody beyond the deadline.
 #include "control/http_client.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
 #include <atomic>
-#include <functional>
 #include <thread>
+
+#include "testing/raw_server.h"
 
 namespace perdure::control {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-/// Accepts one connection on loopback and does with it what the test says.
-class RawServer {
- public:
-  explicit RawServer(std::function<void(int)> behave) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(socket_, generic, length), 0);
-    EXPECT_EQ(::listen(socket_, 4), 0);
-    EXPECT_EQ(::getsockname(socket_, generic, &length), 0);
-    at_ = {"127.0.0.1", ntohs(address.sin_port)};
-    thread_ = std::thread([this, behave = std::move(behave)] {
-      const int connection = ::accept(socket_, nullptr, nullptr);
-      if (connection >= 0) behave(connection);
-      ::close(connection);
-    });
-  }
-  ~RawServer() {
-    ::shutdown(socket_, SHUT_RDWR);
-    thread_.join();
-    ::close(socket_);
-  }
-
-  const HostPort& at() const { return at_; }
-
- private:
-  int socket_;
-  HostPort at_;
-  std::thread thread_;
-};
-
-void say(int connection, std::string_view text) {
-  (void)!::send(connection, text.data(), text.size(), MSG_NOSIGNAL);
-}
-
-void hear(int connection) {
-  std::array<char, 4096> bytes;
-  (void)!::recv(connection, bytes.data(), bytes.size(), 0);
-}
+using test::hear;
+using test::RawServer;
+using test::say;
 
 Result<HttpAnswer> ask(const HostPort& at, Nanoseconds within) {
   return http_call(at, {"GET", "/healthz", ""}, 1024, Deadline::after(within));

@@ -7,6 +7,7 @@
 
 #include "control/json_fields.h"
 #include "core/json.h"
+#include "core/required_domain.h"
 #include "core/try.h"
 
 namespace perdure::control {
@@ -175,7 +176,12 @@ json with_format(json value) {
 }  // namespace
 
 std::string encode(const PoolRequest& request) {
-  return json_text(json{{"format", 1}, {"name", request.name}, {"bytes", request.bytes}});
+  json body{{"format", 1}, {"name", request.name}, {"bytes", request.bytes}};
+  if (request.required_domain != PersistenceDomain::None) {
+    body["required_domain"] = to_string(request.required_domain);
+  }
+  if (request.receive_buffers) body["receive_buffers"] = to_string(*request.receive_buffers);
+  return json_text(body);
 }
 
 Result<PoolRequest> decode_pool_request(std::string_view text) {
@@ -185,6 +191,12 @@ Result<PoolRequest> decode_pool_request(std::string_view text) {
   PoolRequest request;
   request.name = fields.text("name", kPoolNameMax);
   request.bytes = fields.number("bytes", kAnyNumber);
+  if (fields.has("required_domain")) {
+    request.required_domain = fields.parsed("required_domain", parse_required_domain);
+  }
+  if (fields.has("receive_buffers")) {
+    request.receive_buffers = fields.parsed("receive_buffers", parse_receive_buffers);
+  }
   PERDURE_TRY_VOID(fields.finish());
   PERDURE_TRY_VOID(validate(request));
   return request;

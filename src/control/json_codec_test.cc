@@ -35,6 +35,8 @@ TEST(JsonCodec, RequestsSurvive) {
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ(pool->name, "a");
   EXPECT_EQ(pool->bytes, 1u << 20);
+  EXPECT_EQ(pool->required_domain, PersistenceDomain::None);
+  EXPECT_EQ(pool->receive_buffers, std::nullopt);
 
   SessionAsk ask;
   ask.request = {"a", true, Epoch{7}, 0x8000000000000001u, "me", true};
@@ -60,6 +62,20 @@ TEST(JsonCodec, RequestsSurvive) {
   EXPECT_EQ(*decode_fence(encode_fence(Epoch{9})), Epoch{9});
   EXPECT_TRUE(decode_empty("").ok());
   EXPECT_TRUE(decode_empty("{}").ok());
+}
+
+// An older daemon refuses what it does not know, so it is not asked where nothing is required.
+TEST(JsonCodec, WhatIsRequiredOfAPoolSurvivesAndIsLeftOutWhereNothingIs) {
+  for (const auto domain : {PersistenceDomain::Page, PersistenceDomain::Dmp, PersistenceDomain::Mhp,
+                            PersistenceDomain::Wsp}) {
+    for (const auto buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+      const auto read = decode_pool_request(encode(PoolRequest{"a", 4096, domain, buffers}));
+      ASSERT_TRUE(read.ok()) << read.error().message;
+      EXPECT_EQ(read->required_domain, domain);
+      EXPECT_EQ(read->receive_buffers, buffers);
+    }
+  }
+  EXPECT_EQ(encode(PoolRequest{"a", 4096}), R"({"bytes":4096,"format":1,"name":"a"})");
 }
 
 TEST(JsonCodec, AnswersSurvive) {
@@ -132,6 +148,11 @@ TEST(JsonCodec, AnythingElseThanAPoolRequestIsRefused) {
       {"comment", R"({"name":"a",/* */"bytes":4096})"},
       {"another format", R"({"format":2,"name":"a","bytes":4096})", ErrorCode::VersionMismatch},
       {"format as text", R"({"format":"1","name":"a","bytes":4096})"},
+      {"no domain", R"({"name":"a","bytes":4096,"required_domain":"moon"})"},
+      {"a domain that is none", R"({"name":"a","bytes":4096,"required_domain":"none"})"},
+      {"a domain as a number", R"({"name":"a","bytes":4096,"required_domain":2})"},
+      {"no domain at all", R"({"name":"a","bytes":4096,"required_domain":null})"},
+      {"no receive buffers", R"({"name":"a","bytes":4096,"receive_buffers":"disk"})"},
   };
   for (const BadRequest& each : cases) {
     const auto read = decode_pool_request(each.text);

@@ -32,7 +32,9 @@ Result<PoolDescription> create_pool(const std::string& peer, const PoolOptions& 
                              format_bytes(options.bytes))};
   }
   PERDURE_TRY(asked, control_plane_of(peer));
-  return asked->create({options.name, options.bytes}, Deadline::after(bounded(timeout)));
+  return asked->create(
+      {options.name, options.bytes, options.required_domain, options.receive_buffers},
+      Deadline::after(bounded(timeout)));
 }
 
 Result<PoolDescription> describe_pool(const std::string& peer, const std::string& name,

@@ -80,6 +80,16 @@ Result<void> require_blank(std::span<const std::byte> bytes, const std::string& 
                            kPoolHeadBytes)};
 }
 
+Result<void> require_domain(const Region& region, const PoolOptions& options) {
+  if (region.domain() >= options.required) return {};
+  return Error{ErrorCode::Unsupported,
+               fmt::format("pool '{}' would be of domain {} here, and {} at least is required: {}; "
+                           "make it elsewhere, require less, or have the operator declare what "
+                           "survives here",
+                           options.name, to_string(region.domain()), to_string(options.required),
+                           region.evidence())};
+}
+
 // What is known of where a pool lies, which was relied on to be more.
 std::string with_what_was_relied_on(std::string evidence, std::optional<PersistenceDomain> once,
                                     PersistenceDomain now) {
@@ -188,6 +198,7 @@ Result<std::unique_ptr<Pool>> Pool::format_device(std::unique_ptr<Region> region
                                                   const std::string& path, std::uint64_t place) {
   auto fits = new_header(options, region->bytes().size());
   if (!fits.ok()) return at_path(path, fits.error());
+  PERDURE_TRY_VOID(require_domain(*region, options));
   PERDURE_TRY_VOID(require_blank(region->bytes(), path));
   PERDURE_TRY(lease, take_lease(*region, path, place, false));
   PERDURE_TRY_VOID(require_blank(region->bytes(), path));
@@ -320,10 +331,13 @@ Result<std::unique_ptr<Pool>> Pool::format_at(Held held, const PoolOptions& opti
                                               std::string path, std::uint64_t place) {
   auto header = new_header(options, held.region->bytes().size());
   if (!header.ok()) return at_path(path, header.error());
+  PoolState state;
+  state.opaque = options.opaque;
+  PERDURE_TRY_VOID(validate(state));
+  PERDURE_TRY_VOID(require_domain(*held.region, options));
   std::unique_ptr<Pool> pool(new Pool(std::move(held), *header, std::move(path)));
   PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, PoolPage{}));
   PERDURE_TRY_VOID(pool->write_page(0, PoolPage{}));
-  PoolState state;
   if (!pool->path_.empty()) {
     state.opened_by = state.relied_on = pool->region().domain();
     state.opened_place = place;

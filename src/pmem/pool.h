@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/clock.h"
 #include "pmem/mapped_region.h"
@@ -30,6 +31,10 @@ struct PoolOptions {
   std::string name;
   /// The domain as the operator knows it: see MapOptions. Kept in the pool and used at every open.
   std::optional<PersistenceDomain> declared;
+  /// The weakest domain that will do; none: any. Where it would be less nothing is made. Not kept.
+  PersistenceDomain required = PersistenceDomain::None;
+  /// The upper layers' own part of its first state.
+  std::vector<std::byte> opaque;
   /// So many bytes of a new file are written with zeros, and those behind only reserved. A reserved
   /// block is marked as written in the file system's journal when it is first written back, which
   /// makes the first flush of each page dearer: 3 requests and 8 KiB to the drive instead of 2 and
@@ -91,7 +96,7 @@ class Pool {
   ///
   /// Errors  AlreadyExists, Busy, NoSpace, NotFound (no such directory), PermissionDenied.
   ///         InvalidArgument: a field that does not fit. Unsupported: the declared domain
-  ///         contradicts the evidence. SystemError.
+  ///         contradicts the evidence, or the domain is less than is required. SystemError.
   static Result<std::unique_ptr<Pool>> create(const std::string& path, const PoolOptions& options);
 
   /// Opens a pool for this process alone.
@@ -139,7 +144,8 @@ class Pool {
   /// Makes a pool in a region, whatever kind it is. Overwrites what is there. A crash before it
   /// returns leaves a region that attach refuses, or the whole pool. The exported bytes are left
   /// as they are.
-  /// Errors  InvalidArgument: a field that does not fit, or the region is too small. SystemError.
+  /// Errors  InvalidArgument: a field that does not fit, or the region is too small.
+  ///         Unsupported: its domain is less than is required. SystemError.
   static Result<std::unique_ptr<Pool>> format(std::unique_ptr<Region> region,
                                               const PoolOptions& options);
 

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "core/random.h"
 #include "pmem/crashable_region.h"
@@ -34,6 +37,60 @@ TEST_F(PoolFile, AStrongDeclarationEndsWhenNobodyRepeatsIt) {
   const auto info = Pool::inspect(path_);
   EXPECT_EQ(info->domain, PersistenceDomain::None);
   EXPECT_NE(info->evidence.find("not declared here"), std::string::npos) << info->evidence;
+}
+
+// Expect: what is less than is required is not made, and nothing of it is left.
+TEST_F(PoolFile, OneThatWouldBeLessThanIsRequiredIsNotMade) {
+  using enum PersistenceDomain;
+  constexpr std::array kAll{None, Page, Dmp, Mhp, Wsp};
+  for (const auto required : kAll) {
+    // Memory that no battery is declared of.
+    PoolOptions options = small_pool();
+    options.required = required;
+    const auto made = Pool::create(path_, options);
+    EXPECT_EQ(made.ok(), required == None) << to_string(required);
+    if (!made.ok()) {
+      EXPECT_EQ(made.code(), ErrorCode::Unsupported);
+      const std::string& message = made.error().message;
+      EXPECT_NE(message.find("'orders' would be of domain none here, and " +
+                             std::string(to_string(required)) + " at least is required: "),
+                std::string::npos)
+          << message;
+    }
+    EXPECT_EQ(directory_.names().size(), made.ok() ? 1u : 0u);
+    std::filesystem::remove(path_);
+    for (const auto domain : kAll) {
+      CrashableRegion::Options memory;
+      memory.bytes = kPoolDataOffset + 2 * kPoolPageBytes;
+      memory.domain = domain;
+      const auto region = CrashableRegion::open(memory);
+      ASSERT_TRUE(region.ok());
+      std::memset((*region)->bytes().data(), 0x5a, kPoolDataOffset);
+      options.data_bytes = kPoolPageBytes;
+      const bool fits = Pool::format(std::make_unique<LentRegion>(**region), options).ok();
+      EXPECT_EQ(fits, domain >= required) << to_string(domain) << " for " << to_string(required);
+      EXPECT_EQ((*region)->bytes()[0] == std::byte{0x5a}, !fits) << "it was written to";
+    }
+  }
+}
+
+// It is what it is when it is made; afterwards its description says so, and who has it decides.
+TEST_F(PoolFile, WhatWasRequiredOfItIsNotAskedWhenItIsOpened) {
+  PoolOptions options = small_pool();
+  options.declared = options.required = PersistenceDomain::Wsp;
+  ASSERT_TRUE(Pool::create(path_, options).ok());
+  const auto opened = Pool::open(path_, {});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ((*opened)->region().domain(), PersistenceDomain::None);
+}
+
+TEST_F(PoolFile, TheUpperLayersPartOfTheFirstStateIsThereFromTheStart) {
+  PoolOptions options = small_pool();
+  options.opaque = {std::byte{1}, std::byte{2}};
+  ASSERT_TRUE(Pool::create(path_, options).ok());
+  EXPECT_EQ(Pool::inspect(path_)->state.opaque, options.opaque);
+  options.opaque.resize(kOpaqueBytesMax + 1);
+  EXPECT_EQ(Pool::create(path_ + "2", options).code(), ErrorCode::InvalidArgument);
 }
 
 // It would flush too little of what was durable. What it did not open it has not changed.

@@ -33,8 +33,8 @@ Result<std::unique_ptr<pmem::Pool>> ClientStore::create(const control::PoolReque
                              "for each",
                              request.name, needed, shape.window_bytes - pmem::kPoolDataOffset)};
   }
-  pmem::PoolOptions options;
-  options.name = request.name;
+  pmem::PoolOptions options = server::pool_options_of(request, settings, queue);
+  options.data_bytes = 0;  // its whole window
   options.kind = "rpc-client";
   return executor_.add_client(request.name, [&](std::size_t place) {
     RpcPool& pool = executor_.pool();

@@ -1,6 +1,7 @@
 // The public face: a server with its threads and its control plane, and clients over real devices.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <perdure/pool.h>
 #include <perdure/rpc.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,6 +140,20 @@ class RpcServerTest : public testing::Test {
 };
 
 // max() of microseconds is more than nanoseconds can say.
+// Each client is a pool of the server's control plane, and what is required of it is asked there
+// too.
+TEST_F(RpcServerTest, AClientThatRequiresMoreThanItsPoolKeepsIsNotMade) {
+  start();
+  PoolOptions asked{.name = "teller", .bytes = 4096, .small = true};
+  asked.required_domain = PersistenceDomain::Page;  // the pool lies in memory
+  EXPECT_EQ(create_pool(address_, asked).code(), ErrorCode::Unsupported);
+  EXPECT_TRUE(list_pools(address_)->empty());
+  asked.required_domain = PersistenceDomain::None;
+  asked.receive_buffers = ReceiveBuffers::Dram;
+  const auto made = create_pool(address_, asked);
+  EXPECT_TRUE(made.ok()) << made.error().message;
+}
+
 TEST_F(RpcServerTest, WhoWantsToSpinForEverMay) {
   change_ = [](RpcServerOptions& options) {
     options.spin = std::chrono::microseconds::max();

@@ -36,9 +36,7 @@ Result<std::vector<std::string>> EmulatedMachine::names() {
 Result<std::unique_ptr<pmem::Pool>> EmulatedMachine::create(const control::PoolRequest& request,
                                                             const PoolSettings& settings,
                                                             const persist::ReceiveQueue& queue) {
-  pmem::PoolOptions pool;
-  pool.name = request.name;
-  pool.data_bytes = data_bytes_of(request, settings, queue);
+  const pmem::PoolOptions pool = pool_options_of(request, settings, queue);
   pmem::CrashableRegion::Options options;
   options.bytes = pmem::kPoolDataOffset + round_up(pool.data_bytes, pmem::kPoolPageBytes);
   options.domain = profile_.domain;

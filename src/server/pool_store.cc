@@ -27,6 +27,16 @@ std::uint64_t data_bytes_of(const control::PoolRequest& request, const PoolSetti
   return exported + persistent_buffer_bytes(queue);
 }
 
+pmem::PoolOptions pool_options_of(const control::PoolRequest& request, const PoolSettings& settings,
+                                  const persist::ReceiveQueue& queue) {
+  pmem::PoolOptions options;
+  options.name = request.name;
+  options.required = request.required_domain;
+  options.data_bytes = data_bytes_of(request, settings, queue);
+  options.opaque = first_state(settings, queue);
+  return options;
+}
+
 std::string PoolDirectory::file_of(const std::string& name) const {
   return fmt::format("{}/{}{}", path_, name, kSuffix);
 }
@@ -75,10 +85,8 @@ Result<std::unique_ptr<pmem::Pool>> PoolDirectory::create(const control::PoolReq
                     "perdured's configuration",
                     file, request.name)};
   }
-  pmem::PoolOptions options;
-  options.name = request.name;
+  pmem::PoolOptions options = pool_options_of(request, settings, queue);
   options.declared = settings.declared;
-  options.data_bytes = data_bytes_of(request, settings, queue);
   options.zeroed_bytes_max = kZeroedBytesMax;
   return pmem::Pool::create(file, options);
 }

@@ -27,7 +27,8 @@ class PoolStore {
     return true;
   }
   /// Makes a pool whose exported part will have at least the bytes asked for, beside what `queue`
-  /// takes if receive buffers are to be persistent. Errors: those of pmem::Pool::create.
+  /// takes if receive buffers are to be persistent: `settings` say so, and not the request, whose
+  /// domain is required. Errors: those of pmem::Pool::create.
   virtual Result<std::unique_ptr<pmem::Pool>> create(const control::PoolRequest& request,
                                                      const PoolSettings& settings,
                                                      const persist::ReceiveQueue& queue) = 0;
@@ -81,6 +82,10 @@ class PoolDirectory final : public PoolStore {
 
   const std::string path_;
 };
+
+/// What a store makes of a request, however the pool is kept.
+pmem::PoolOptions pool_options_of(const control::PoolRequest& request, const PoolSettings& settings,
+                                  const persist::ReceiveQueue& queue);
 
 /// Bytes that a pool of this request needs, receive buffers included.
 std::uint64_t data_bytes_of(const control::PoolRequest& request, const PoolSettings& settings,

@@ -137,6 +137,50 @@ TEST_F(Quota, ADeviceIsTakenOnlyWithItsOperatorsConsent) {
   EXPECT_EQ(refusal("device", 4096), ErrorCode::InvalidArgument);  // it is no DAX device
 }
 
+TEST_F(Quota, OneThatWouldBeLessThanIsRequiredLeavesNothing) {
+  serve(1, 0);
+  control::PoolRequest request{"a", 4096, PersistenceDomain::Page};
+  const auto refused = service_->create(request);
+  EXPECT_EQ(refused.code(), ErrorCode::Unsupported);
+  EXPECT_TRUE(service_->list()->empty());
+  EXPECT_TRUE(directory_.names().empty());
+  request.required_domain = PersistenceDomain::None;
+  EXPECT_TRUE(service_->create(request).ok());
+}
+
+TEST(ReceiveBuffersOfAPool, AreDeclinedByItsMakerAndOfferedByItsOperator) {
+  using enum ReceiveBuffers;
+  const test::TestDirectory directory{"/dev/shm"};
+  ServiceOptions options;
+  options.threads = false;
+  options.directory = directory.path();
+  options.settings.receive_buffers = Pm;
+  options.settings_by_pool["plain"];  // Dram
+  const auto open = [&] { return PeerService::open(options, {}).value(); };
+  auto service = open();
+  const auto made = [&](const std::string& name, std::optional<ReceiveBuffers> asked) {
+    return service->create({name, 1 << 20, PersistenceDomain::None, asked});
+  };
+  EXPECT_EQ(made("usual", std::nullopt)->profile.receive_buffers, Pm);
+  EXPECT_EQ(made("asked", Pm)->profile.receive_buffers, Pm);
+  const auto declined = made("declined", Dram);
+  ASSERT_TRUE(declined.ok()) << declined.error().message;
+  EXPECT_EQ(declined->profile.receive_buffers, Dram);
+  EXPECT_EQ(declined->bytes, 1u << 20);
+  const auto refused = made("plain", Pm);
+  EXPECT_EQ(refused.code(), ErrorCode::Unsupported);
+  EXPECT_NE(refused.error().message.find("receive_buffers = \"pm\""), std::string::npos);
+  EXPECT_EQ(service->list()->size(), 3u);
+  EXPECT_EQ(directory.names().size(), 3u);
+  EXPECT_EQ(made("plain", Dram)->profile.receive_buffers, Dram);
+  // It starts again. Expect: each pool as it was made.
+  service.reset();
+  options.settings.receive_buffers = Dram;
+  service = open();
+  EXPECT_EQ(service->describe("asked")->profile.receive_buffers, Pm);
+  EXPECT_EQ(service->describe("declined")->profile.receive_buffers, Dram);
+}
+
 /// A pool that somebody has when a service starts: maybe a daemon that was killed a moment ago, and
 /// is still ending.
 class BusyPools : public testing::Test {

@@ -46,6 +46,12 @@ Result<persist::ReceiveQueue> persistent_queue_of(const pmem::PoolState& state) 
   return queue;
 }
 
+std::vector<std::byte> first_state(const PoolSettings& settings,
+                                   const persist::ReceiveQueue& queue) {
+  const bool persistent = settings.receive_buffers == ReceiveBuffers::Pm;
+  return encode_state(persistent ? queue : persist::ReceiveQueue{0, 0}, 0);
+}
+
 std::uint64_t persistent_buffer_bytes(const persist::ReceiveQueue& queue) {
   return round_up(queue.persistent_bytes(), kPageBytes);
 }

@@ -12,7 +12,8 @@
 //
 // The epoch and the writer's name are fields of the state itself. The state is written whole or
 // not at all (pmem/pool.h), so a crash leaves the old writer or the new one. A pool whose opaque
-// bytes are empty was never served: its layout is chosen when it is first adopted.
+// bytes are empty was made by nobody of the service and never served: its layout is chosen when it
+// is first adopted.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "control/documents.h"
 #include "fabric/fabric.h"
@@ -42,7 +44,8 @@ struct PoolSettings {
   /// written back; counts for memory that it pages on demand.
   DmaDirties dma_dirties = DmaDirties::No;
   /// Pm: a writer's messages arrive in persistent memory and are replayed after a crash. Takes
-  /// effect for pools that are made or first served with it; its place is reserved then.
+  /// effect for pools that are made or first served with it; its place is reserved then. Who makes
+  /// a pool may ask for Dram instead.
   ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;
   /// Whether a requester may make the pool on the DAX device that its name links to. All that is on
   /// it is the pool's then.
@@ -150,6 +153,11 @@ class ServedPool {
 /// The queue that a pool's persistent receive buffers are made for, as its state says; of depth 0
 /// where it has none. Errors: VersionMismatch: the state is none of the service's.
 Result<persist::ReceiveQueue> persistent_queue_of(const pmem::PoolState& state);
+
+/// The service's part of the state of a pool that is being made: its receive buffers are those of
+/// `settings` from the first moment on, also if it is only served after a crash.
+std::vector<std::byte> first_state(const PoolSettings& settings,
+                                   const persist::ReceiveQueue& queue);
 
 /// Bytes at the end of a pool's data that persistent receive buffers of this queue take.
 std::uint64_t persistent_buffer_bytes(const persist::ReceiveQueue& queue);

@@ -163,6 +163,27 @@ TEST(ServedPoolWithItsBuffers, IsRefusedBeforeItIsOpened) {
   EXPECT_TRUE(store.open("a", settings).value()->was_shut_down());
 }
 
+// Its maker chose, and the daemon was killed before it served the pool.
+TEST(ServedPoolWithItsBuffers, HasThoseThatItWasMadeWithWhateverIsConfiguredLater) {
+  const test::TestDirectory directory{"/dev/shm"};
+  PoolDirectory store(directory.path());
+  PoolSettings with;
+  with.receive_buffers = ReceiveBuffers::Pm;
+  const persist::ReceiveQueue queue{32, 2048};
+  const std::uint64_t bytes = 8192;  // less than the buffers take
+  ASSERT_TRUE(store.create({"dram", bytes}, {}, queue).ok());
+  ASSERT_TRUE(store.create({"pm", bytes}, with, queue).ok());
+  for (const std::string name : {"dram", "pm"}) {
+    const PoolSettings& other = name == "pm" ? PoolSettings{} : with;
+    auto opened = store.open(name, other);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    const auto served = ServedPool::adopt(std::move(*opened), other, queue);
+    ASSERT_TRUE(served.ok()) << served.error().message;
+    EXPECT_EQ(to_string((*served)->describe().profile.receive_buffers), name);
+    EXPECT_EQ((*served)->exported().length, bytes);
+  }
+}
+
 // A quarter of a terabyte behind a page cache is granted after as many syncs as two gibibytes.
 TEST(ServedPoolOfAnySize, TakesNoMoreSyncsThanASmallOne) {
   for (const std::uint64_t gib : {1ull, 2ull, 64ull, 256ull}) {

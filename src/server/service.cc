@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "control/version.h"
+#include "core/assert.h"
 #include "core/counted.h"
 #include "core/log_message.h"
 #include "core/try.h"
@@ -22,6 +23,22 @@ constexpr Nanoseconds kBusyEvery = std::chrono::milliseconds{50};
 const PoolSettings& PeerService::settings_of(const std::string& pool) const {
   const auto own = options_.settings_by_pool.find(pool);
   return own == options_.settings_by_pool.end() ? options_.settings : own->second;
+}
+
+/// Of a pool that is to be made. What a writer's messages need to be replayed only its operator
+/// knows (the RNIC, the medium), so a requester may decline it, and not order it.
+Result<PoolSettings> PeerService::settings_for(const control::PoolRequest& request) const {
+  PoolSettings settings = settings_of(request.name);
+  const ReceiveBuffers offered = settings.receive_buffers;
+  settings.receive_buffers = request.receive_buffers.value_or(offered);
+  if (settings.receive_buffers == ReceiveBuffers::Dram || offered == ReceiveBuffers::Pm) {
+    return settings;
+  }
+  return Error{ErrorCode::Unsupported,
+               fmt::format("pool '{}' was asked for with receive buffers pm, and this peer makes "
+                           "pools with dram only; ask for dram, or have its operator configure "
+                           "receive_buffers = \"pm\"",
+                           request.name)};
 }
 
 Result<void> PeerService::authorize(Action action, const std::string& pool, const Caller& caller) {
@@ -260,14 +277,16 @@ Result<control::PoolDescription> PeerService::create(const control::PoolRequest&
   if (store_ == nullptr) {
     return Error{ErrorCode::Unsupported, "this peer has no directory to create pools in"};
   }
+  PERDURE_TRY(settings, settings_for(request));
   PERDURE_TRY(entry, insert_new_pool(request));
   PERDURE_TRY(control, hold(*entry));
-  auto created = store_->create(request, settings_of(request.name), options_.queue);
+  auto created = store_->create(request, settings, options_.queue);
   if (!created) {
     const MutexLock lock(mutex_);
     pools_.erase(request.name);
     return created.error();
   }
+  PERDURE_ASSERT((*created)->region().domain() >= request.required_domain);
   PERDURE_TRY_VOID(adopt(*entry, std::move(created).value()));
   return shown(*entry);
 }

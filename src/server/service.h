@@ -113,6 +113,8 @@ class PeerService {
   // not answer.
   Result<std::vector<control::PoolDescription>> list(const Caller& caller = {});
   Result<control::PoolDescription> describe(const std::string& pool, const Caller& caller = {});
+  /// Errors: also Unsupported: the domain or the receive buffers that are asked for are not to be
+  /// had; nothing is made.
   Result<control::PoolDescription> create(const control::PoolRequest& request,
                                           const Caller& caller = {});
   /// Opens a closed or unavailable pool again. Harmless on an open one.
@@ -240,6 +242,7 @@ class PeerService {
   Result<void> listen(std::vector<DataPlane> planes);
   Result<void> open_pools();
   const PoolSettings& settings_of(const std::string& pool) const;
+  Result<PoolSettings> settings_for(const control::PoolRequest& request) const;
   Result<void> authorize(Action action, const std::string& pool, const Caller& caller);
   Result<PoolPointer> find_pool(const std::string& pool) const;
   Result<PoolPointer> insert_pool(const std::string& pool);

@@ -218,5 +218,32 @@ TEST(Pool, IsCreatedListedDescribedAndFenced) {
   EXPECT_TRUE(contains(partly.err, cluster.address(2))) << partly.err;
 }
 
+TEST(Pool, IsMadeWithWhatIsRequiredOrNotAtAll) {
+  const test::TestDirectory pools{"/dev/shm"};
+  const std::unique_ptr<server::DaemonProcess> peer(
+      server::DaemonProcess::serving(pools.path(), {"--declare-domain", "dmp"}));
+  const auto create = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"pool", "create", "--peers", peer->address("control"), "--pool",
+                               "orders", "--bytes", "1MiB"});
+    return run(std::move(more));
+  };
+  const Outcome refused = create({"--require-domain", "mhp", "--format", "json"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err, "mhp at least is required")) << refused.err;
+  EXPECT_EQ(json::parse(refused.out)["peers"][0]["error"]["code"], "unsupported") << refused.out;
+  EXPECT_EQ(create({"--receive-buffers", "pm"}).status, 1);
+  const Outcome nothing = create({"--require-domain", "none"});
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_TRUE(contains(nothing.err, "use one of: page, dmp, mhp, wsp")) << nothing.err;
+  EXPECT_EQ(create({"--receive-buffers", "disk"}).status, 2);
+  EXPECT_TRUE(pools.names().empty());
+  const Outcome made =
+      create({"--require-domain", "page", "--receive-buffers", "dram", "--format", "json"});
+  ASSERT_EQ(made.status, 0) << made.err;
+  const json profile = json::parse(made.out)["peers"][0]["pools"][0]["profile"];
+  EXPECT_EQ(profile["domain"], "dmp");
+  EXPECT_EQ(profile["receive_buffers"], "dram");
+}
+
 }  // namespace
 }  // namespace perdure::cli

@@ -30,6 +30,8 @@ void pool_request(std::string_view text) {
   PERDURE_ASSERT(again.ok());
   PERDURE_ASSERT(again->name == request->name);
   PERDURE_ASSERT(again->bytes == request->bytes);
+  PERDURE_ASSERT(again->required_domain == request->required_domain);
+  PERDURE_ASSERT(again->receive_buffers == request->receive_buffers);
 }
 
 void session_ask(std::string_view text) {

@@ -9,14 +9,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "control/json_codec.h"
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "killed_peer.h"
 #include "log/log_format.h"
+#include "testing/raw_server.h"
 
 namespace perdure::server {
 namespace {
@@ -143,6 +147,81 @@ TEST_F(PublicPools, OneThatNoLogFitsIntoIsMadeOnRequestOnly) {
   EXPECT_TRUE(create_pool(peer_.address(), named("least", log::kLogBytesMin)).ok());
 }
 
+TEST_F(PublicPools, AreNotMadeWhereLessSurvivesThanIsRequired) {
+  const std::string& at = peer_.address();
+  PoolOptions asked = named("orders");
+  for (const auto more : {PersistenceDomain::Dmp, PersistenceDomain::Wsp}) {
+    asked.required_domain = more;
+    const auto refused = create_pool(at, asked);
+    ASSERT_EQ(refused.code(), ErrorCode::Unsupported);
+    const std::string& why = refused.error().message;
+    EXPECT_NE(why.find("would be of domain page here, and " + std::string(to_string(more)) +
+                       " at least is required: "),
+              std::string::npos)
+        << why;
+    EXPECT_EQ(describe_pool(at, "orders").code(), ErrorCode::NotFound);
+    EXPECT_TRUE(peer_.pools().names().empty());
+  }
+  asked.required_domain = PersistenceDomain::Page;
+  asked.receive_buffers = ReceiveBuffers::Pm;
+  EXPECT_EQ(create_pool(at, asked).code(), ErrorCode::Unsupported);
+  EXPECT_TRUE(peer_.pools().names().empty());
+  asked.receive_buffers = ReceiveBuffers::Dram;
+  const auto made = create_pool(at, asked);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_EQ(made->profile.domain, PersistenceDomain::Page);
+  peer_.kill();
+  peer_.start();
+  EXPECT_EQ(describe_pool(at, "orders")->uuid, made->uuid);
+}
+
+TEST_F(PublicPools, AreMadeWhereWhatIsRequiredIsDeclared) {
+  const TestDirectory memory{"/dev/shm"};
+  const std::unique_ptr<DaemonProcess> peer(
+      DaemonProcess::serving(memory.path(), {"--declare-domain", "mhp"}));
+  const std::string at = peer->address("control");
+  PoolOptions asked = named("orders");
+  asked.required_domain = PersistenceDomain::Wsp;
+  EXPECT_EQ(create_pool(at, asked).code(), ErrorCode::Unsupported);
+  for (const auto required : {PersistenceDomain::Page, PersistenceDomain::Mhp}) {
+    asked.name = to_string(required);
+    asked.required_domain = required;
+    const auto made = create_pool(at, asked);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ(made->profile.domain, PersistenceDomain::Mhp);
+  }
+}
+
+// A peer that makes pools and has not understood what is required of them.
+TEST_F(PublicPools, OneThatWasMadeOtherwiseThanWasAskedIsNamed) {
+  const auto made = create_pool(peer_.address(), named("orders"));
+  ASSERT_TRUE(made.ok());
+  const std::string body = control::encode(*made);
+  const std::string answer =
+      "HTTP/1.1 201 Created\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  const auto asked_for = [&](PersistenceDomain domain, std::optional<ReceiveBuffers> buffers) {
+    const test::RawServer deaf([&](int connection) {
+      test::hear(connection);
+      test::say(connection, answer);
+    });
+    PoolOptions asked = named("orders");
+    asked.required_domain = domain;
+    asked.receive_buffers = buffers;
+    return create_pool(to_string(deaf.at()), asked);
+  };
+  using enum PersistenceDomain;
+  const auto less = asked_for(Dmp, std::nullopt);
+  ASSERT_EQ(less.code(), ErrorCode::OutcomeUnknown);
+  for (const std::string& part : {std::string("domain dmp at least was asked for"),
+                                  "'orders' (" + made->uuid + ") as page"}) {
+    EXPECT_NE(less.error().message.find(part), std::string::npos) << less.error().message;
+  }
+  const auto other = asked_for(Page, ReceiveBuffers::Pm);
+  ASSERT_EQ(other.code(), ErrorCode::OutcomeUnknown);
+  EXPECT_NE(other.error().message.find("receive buffers pm were asked for"), std::string::npos);
+  EXPECT_EQ(asked_for(Page, ReceiveBuffers::Dram).value(), *made);
+}
+
 TEST_F(PublicPools, OnlyThePoolThatIsMeantIsDeletedAndNoneInUse) {
   const std::string& at = peer_.address();
   const auto made = create_pool(at, named("orders"));
@@ -199,6 +278,29 @@ TEST_F(PublicPools, InC) {
   EXPECT_EQ(perdure_pool_describe(at, "a", 0, &pool), PERDURE_NOT_FOUND);
   EXPECT_EQ(perdure_pool_describe(at, "s", 0, &pool), PERDURE_OK);
   EXPECT_EQ(perdure_pool_list(nullptr, 0, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
+}
+
+TEST_F(PublicPools, AreMadeInCWithWhatIsRequired) {
+  perdure_pool_create_options options{};
+  options.size = sizeof options;
+  options.peer = peer_.address().c_str();
+  options.name = "a";
+  options.bytes = kEnough;
+  options.required_domain = "dmp";
+  perdure_pool_description pool{};
+  pool.size = sizeof pool;
+  EXPECT_EQ(perdure_pool_create_with(&options, &pool), PERDURE_UNSUPPORTED);
+  EXPECT_NE(std::string(perdure_last_error()).find("dmp at least is required"), std::string::npos);
+  EXPECT_TRUE(peer_.pools().names().empty());
+  options.required_domain = "page";
+  options.receive_buffers = "dram";
+  ASSERT_EQ(perdure_pool_create_with(&options, &pool), PERDURE_OK) << perdure_last_error();
+  EXPECT_STREQ(pool.name, "a");
+  options.name = "s";
+  options.bytes = 4096;
+  EXPECT_EQ(perdure_pool_create_with(&options, nullptr), PERDURE_INVALID_ARGUMENT);
+  options.small = true;
+  EXPECT_EQ(perdure_pool_create_with(&options, nullptr), PERDURE_OK) << perdure_last_error();
 }
 
 /// What was said, by severity.
