@@ -334,7 +334,8 @@ std::optional<std::string> nearest_word(const std::string& word,
 std::vector<std::string> nearest_texts(const std::string& part,
                                        const std::vector<std::string>& texts) {
   std::vector<std::string> nearest;
-  std::size_t least = slips_in(part);
+  if (part.empty()) return nearest;
+  std::size_t least = std::min(slips_in(part), part.size() - 1);  // something of it is there
   for (const std::string& each : texts) {
     const std::size_t apart = letters_apart(part, each, Of::BestPart);
     if (apart > least) continue;

@@ -152,6 +152,7 @@ class Mirror::State {
     const auto begun = [&](mirror::ReplicatedMirror& core) -> Result<void> {
       PERDURE_TRY(ticket, begin(core));
       number = ticket.number;
+      if (core.reached({number})) return {};
       auto sent = core.begin_gathered();
       if (!sent.ok() && sent.code() == ErrorCode::QueueFull) return {};  // whoever leads does it
       return sent;
@@ -461,8 +462,8 @@ Result<void> Mirror::deep_persist(std::uint64_t at, std::uint64_t length,
                                   std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
   const Deadline deadline(Clock::monotonic(), bounded(timeout));
+  MirrorTicket begun;  // of any round: what a later one says is no longer that nothing was begun
   for (;;) {
-    MirrorTicket begun;
     const auto begin = [&](mirror::ReplicatedMirror& core) -> Result<MirrorTicket> {
       PERDURE_TRY(ticket, core.begin_deep({at, length}));
       begun = ticket;

@@ -133,6 +133,11 @@ Result<MethodSet> choose_methods(const ServerProfile& profile, const SetOptions&
     const auto allowed = may_share(set, profile);
     if (allowed.ok()) return set;
     refused = allowed.error();
+    // What may follow itself at a place may follow itself in a ring, at other costs.
+    if (!options.tail_word) {
+      set.batches = set.places;
+      if (may_share(set, profile).ok()) return set;
+    }
   }
   return *refused;
 }
