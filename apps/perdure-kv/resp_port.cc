@@ -81,6 +81,7 @@ struct RespPort::Connection {
   Nanoseconds progressed{0};  // when output was sent last, or there was none
   Nanoseconds caught_up{0};   // when there was nothing to be sent last
   Nanoseconds shut{0};        // when it was told that this is the end
+  bool behind = false;        // something was unsent before the last requests were executed
   bool ended = false;         // the other side sends no more
   bool dead = false;
 };
@@ -268,11 +269,14 @@ Result<void> RespPort::execute() {
     std::vector<RespSession*> sessions;
     for (auto& [socket, connection] : connections_) {
       if (connection->session.unsent() > 0) send(*connection);  // it may have room by now
+      connection->behind = connection->session.unsent() > 0;
       sessions.push_back(&connection->session);
     }
     auto executed = store_.run(sessions);
+    const Nanoseconds now = Clock::monotonic().now();
     bool more = false;
     for (auto& [socket, connection] : connections_) {
+      if (!connection->behind) connection->caught_up = now;  // what it has, it has from now on
       if (connection->session.requests.empty() && !connection->final_error.empty()) {
         connection->session.output += std::exchange(connection->final_error, {});
         connection->session.quitting = true;

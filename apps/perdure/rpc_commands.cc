@@ -211,7 +211,9 @@ enum class Decision { Retry, Drop };
 
 /// As RpcServer::retry and drop do it. What is printed is durable.
 Result<void> decide(OpenedPool opened, const RpcCommand& command, Decision decision) {
-  PERDURE_TRY(executor, rpc::Executor::open(std::move(opened.pool), {}));
+  rpc::ExecutorOptions options;
+  options.executes = false;
+  PERDURE_TRY(executor, rpc::Executor::open(std::move(opened.pool), std::move(options)));
   return decision == Decision::Retry ? executor->retry(command.client, command.sequence)
                                      : executor->drop(command.client, command.sequence);
 }

@@ -238,7 +238,8 @@ class Mirror {
   /// Durability  on success it is durable on every replica that is in sync.
   /// Errors      OutOfRange, InvalidArgument, Fenced, SystemError (the local medium has refused
   ///             something), TimedOut (a replica that is silent has no room left): nothing was
-  ///             begun. OutcomeUnknown: it was begun, and may be durable or not. It gets there
+  ///             begun. OutcomeUnknown: it was begun, or what earlier calls had gathered was
+  ///             refused just now; it may be durable or not. It gets there
   ///             once enough replicas are back: drain() waits for it, and to persist it again is
   ///             safe. But if another writer has taken over, or the local medium refused, it may
   ///             never, and the next call that begins something says so.

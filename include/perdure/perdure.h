@@ -6,9 +6,9 @@
  *
  * Every call that can fail returns perdure_code; PERDURE_OK is 0. What went wrong in words is in
  * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
- * caller at a time for each, different handles are independent. Three kinds are, and any number of
- * threads may use one at once, but for closing it, when no other call runs: perdure_log_writer,
- * perdure_mirror and perdure_rpc_server.
+ * caller at a time for each, different handles are independent. But any number of threads may use
+ * one perdure_log_writer, perdure_mirror or perdure_rpc_server at once, and close it when no other
+ * call of it runs.
  */
 #ifndef PERDURE_PERDURE_H
 #define PERDURE_PERDURE_H

@@ -217,8 +217,8 @@ Result<Session> HttpPeer::open_over(fabric::Device& device, const control::Sessi
     const Deadline soon = clock.after(std::min(left, std::max(left / 2, kConnectWithinMin)));
     auto session = connect_session(grant, data_address(grant.address), device, endpoints_, soon);
     if (session) return session;
-    const Deadline back =
-        deadline.passed() ? Deadline::after(kTakeBackAtLeast) : deadline.within(kTakeBackWithin);
+    const Deadline back = deadline.left() < kTakeBackAtLeast ? Deadline::after(kTakeBackAtLeast)
+                                                             : deadline.within(kTakeBackWithin);
     (void)close_session(grant.session, control::Left::NotKnown, back);
     not_reached = session.code() != ErrorCode::TimedOut;
     if (not_reached || deadline.passed()) return session;

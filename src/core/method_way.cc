@@ -44,6 +44,23 @@ bool is_handled(const Method& method, std::size_t step) {
   return at->replay || (message < method.responder.size() && !method.responder[message].empty());
 }
 
+/// The step on whose message the responder stores what step `sent` sends or lets it READ: that one,
+/// or a later one.
+std::size_t stored_on(const Method& method, Item item, std::size_t sent) {
+  std::size_t message = 0;
+  for (std::size_t step = 0; step < method.requester.size(); ++step) {
+    if (!is_message(method.requester[step])) continue;
+    if (message == method.responder.size()) break;
+    const auto& reaction = method.responder[message++];
+    const bool stores = std::any_of(reaction.begin(), reaction.end(), [&](const auto& action) {
+      return action.item == item && (action.kind == ResponderAction::Kind::Copy ||
+                                     action.kind == ResponderAction::Kind::Read);
+    });
+    if (step >= sent && stores) return step;
+  }
+  return sent;
+}
+
 /// Whether one of the steps from `first` to `last` posts a message that the responder handles on
 /// its receive completion, which comes when all WRITEs before it are visible.
 bool is_received(const Method& method, std::size_t first, std::size_t last) {
@@ -81,19 +98,19 @@ Certain certain_at(const Method& method, std::size_t at) {
   return certain;
 }
 
-/// Whether an item that step `carried` brings is there, for a load to see, once wait `at` is over.
-bool proves(const Method& method, std::size_t at, Way::By by, std::size_t carried) {
+/// Whether an item that step `placed` brings is there, for a load to see, once wait `at` is over.
+bool proves(const Method& method, std::size_t at, Way::By by, std::size_t placed) {
   const RequesterStep& wait = method.requester[at];
-  const bool persisted = wait.kind == Kind::WaitCompletion && wait.of >= carried &&
+  const bool persisted = wait.kind == Kind::WaitCompletion && wait.of >= placed &&
                          method.requester[wait.of].verb == Verb::WritePersist;
   if (persisted) return by == Way::By::Persist;
   const auto step = answered(method, at);
-  if (!step || *step < carried) return false;
+  if (!step || *step < placed) return false;
   const bool handled = is_message(method.requester[*step]);
   switch (by) {
     case Way::By::Write:
     case Way::By::Persist:
-      return handled ? is_received(method, carried, *step) : pushes_writes(method, *step);
+      return handled ? is_received(method, placed, *step) : pushes_writes(method, *step);
     case Way::By::AtomicWrite: return !handled;
     case Way::By::Copy: return handled;
     case Way::By::Replay: break;
@@ -125,12 +142,12 @@ Certain certain_at_end(const Method& method) {
 Way way_of(const Method& method, Item item) {
   Way way;
   Certain waited;
-  std::optional<std::size_t> carried;  // by this step
+  std::optional<std::size_t> placed;  // by this step
   for (std::size_t index = 0; index < method.requester.size(); ++index) {
     const RequesterStep& step = method.requester[index];
     if (step.kind != Kind::Post) {
       if (const auto by = answered(method, index)) waited = either(waited, certain_at(method, *by));
-      if (carried && proves(method, index, way.by, *carried)) way.ends_there = true;
+      if (placed && proves(method, index, way.by, *placed)) way.ends_there = true;
       continue;
     }
     const auto& items = step.items;
@@ -140,11 +157,11 @@ Way way_of(const Method& method, Item item) {
     // What the responder READs comes in the message's turn, as what it copies does.
     const bool fetched = std::count(readable.begin(), readable.end(), item) != 0;
     if (!brings && !fetched) continue;
-    carried = index;
     way = Way{};
     way.by = fetched ? Way::By::Copy : by_of(step);
+    placed = way.by == Way::By::Copy ? stored_on(method, item, index) : index;
     const bool in_turn = by_message(way) || !is_posted(step.verb);
-    way.before = in_turn ? either(waited, certain_at(method, index)) : waited;
+    way.before = in_turn ? either(waited, certain_at(method, *placed)) : waited;
     way.received = is_received(method, index, method.requester.size() - 1);
   }
   return way;

@@ -87,13 +87,15 @@ Result<void> KvClient::State::take_room(std::chrono::milliseconds within) {
 }
 
 /// Whether the room that is kept for this client takes one more record of this size.
-Result<bool> KvClient::State::use_room(std::uint64_t blocks) {
+Result<bool> KvClient::State::use_room(std::size_t record_bytes) {
   ++changes_since;
-  const bool scarce = slots_left < kSlotsWanted / 2 ||
-                      blocks_left < std::max(kBytesWanted / block_payload / 2, blocks);
+  const bool scarce =
+      slots_left < kSlotsWanted / 2 ||
+      blocks_left < std::max(kBytesWanted / block_payload / 2, blocks_for(record_bytes));
   // Not while it is away: to come back takes longer than no time.
   if (scarce && asked && rpc.status().up) PERDURE_TRY_VOID(take_room(std::chrono::milliseconds(0)));
   if (scarce && !asked && changes_since >= kChangesBetween) PERDURE_TRY_VOID(ask_for_room());
+  const std::uint64_t blocks = blocks_for(record_bytes);  // taking room may have told their size
   if (slots_left == 0 || blocks_left < blocks) return false;
   --slots_left;
   blocks_left -= blocks;
@@ -114,16 +116,17 @@ Result<KvTicket> KvClient::begin_set(std::string_view key, std::span<const std::
   put.value = value;
   put.crc = crc32c(value, crc32c(std::as_bytes(std::span(key))));
   put.condition = static_cast<kv::KvIf>(condition);
-  const std::uint64_t blocks = state_->blocks_for(key.size() + value.size());
-  PERDURE_TRY(assured, state_->use_room(blocks));
+  const std::size_t record_bytes = key.size() + value.size();
+  PERDURE_TRY(assured, state_->use_room(record_bytes));
   auto call =
       state_->rpc.call(static_cast<std::uint32_t>(KvCall::Set), kv::encode_set(put, assured));
-  if (!call.ok() && assured) state_->give_back(blocks);
+  if (!call.ok() && assured) state_->give_back(record_bytes);
   if (!call.ok()) return call.error();
   return KvTicket{*call, assured};
 }
 
-void KvClient::State::give_back(std::uint64_t blocks) {
+void KvClient::State::give_back(std::size_t record_bytes) {
+  const std::uint64_t blocks = blocks_for(record_bytes);
   ++slots_left;
   blocks_left += blocks;
   --used_slots;

@@ -31,8 +31,8 @@ class KvClient::State {
   Result<void> learn_form();
   Result<void> ask_for_room();
   Result<void> take_room(std::chrono::milliseconds within);
-  Result<bool> use_room(std::uint64_t blocks);
-  void give_back(std::uint64_t blocks);
+  Result<bool> use_room(std::size_t record_bytes);
+  void give_back(std::size_t record_bytes);
 
   /// Of an operation that begins now, however many questions it takes.
   Deadline its_deadline() const { return Deadline::after(bounded(timeout)); }

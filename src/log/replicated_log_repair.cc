@@ -137,9 +137,12 @@ ConnectOptions ReplicatedLog::connect_options(const Replica& replica) const {
 /// The connection that was begun, or one that is made now.
 Result<Connected> ReplicatedLog::connection_to(Replica& replica, const Deadline& deadline) {
   Reconnection* const begun = replica.connecting();
-  if (begun != nullptr && !begun->has_thread()) replica.forget_connecting();
-  if (replica.connecting() == nullptr)
-    return replica.connect_now(connect_options(replica), staging_, deadline);
+  if (begun != nullptr && !begun->has_thread()) {
+    replica.forget_connecting();
+    const Deadline within = deadline.within(options_.replica_timeout);
+    return replica.connect_now(connect_options(replica), staging_, within);
+  }
+  if (begun == nullptr) return replica.connect_now(connect_options(replica), staging_, deadline);
   if (!begun->wait(deadline)) {
     return Error{ErrorCode::TimedOut, "it is still being connected to"};
   }

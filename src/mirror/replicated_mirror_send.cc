@@ -240,7 +240,10 @@ void ReplicatedMirror::stage(MirrorEpoch epoch, Room& room) {
       continue;
     }
     for (std::uint64_t sent = 0; sent < range.length;) {
-      const std::uint64_t piece = std::min(range.length - sent, client::kRangeBytesMax);
+      const std::uint64_t left = range.length - sent;
+      std::uint64_t piece = std::min(left, client::kRangeBytesMax);
+      // No piece is so small that a provider reads it when it is too late to hear of a lost page.
+      if (left > piece && left - piece < kDirectBytes) piece -= kDirectBytes;
       items_.push_back({kDataAt + range.at + sent, {from + sent, piece, nullptr}});
       sent += piece;
     }

@@ -13,6 +13,8 @@
 #include "persist/responder.h"
 #include "persist/wire.h"
 #include "plan/plan.h"
+#include "pmem/crashable_region.h"
+#include "pmem/window_region.h"
 #include "testing/limited_device.h"
 
 namespace perdure::persist {
@@ -353,6 +355,16 @@ TEST_F(ResponderTest, WhatIsOnlyCopiedIsNotAcknowledgedWhereTheRegionHasFailed) 
     const auto handled = deliver(message_of(header_of(1, 5), {{100, 5, kCopy}}, "hello"));
     EXPECT_EQ(handled.ok(), !fails);
   }
+}
+
+// A part of a region, as durable RPC has it.
+TEST(WindowRegion, AFlushOfNothingAsksTheRegionBehindIt) {
+  Random random(1);
+  auto region = *pmem::CrashableRegion::open({.bytes = 8192, .domain = PersistenceDomain::Mhp});
+  pmem::WindowRegion window(*region, {4096, 4096});
+  EXPECT_TRUE(window.flush({}).ok());
+  region->refuse_flushes(ErrorCode::SystemError, 1, random);
+  EXPECT_EQ(window.flush({}).code(), ErrorCode::SystemError);
 }
 
 TEST_F(ResponderTest, MemoryOutsideThePoolIsRefusedCountedAndNotTouched) {

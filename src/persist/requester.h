@@ -377,8 +377,8 @@ inline void Requester::note_common(InFlight& started, const Result<std::size_t>&
   if (*taken != 0) {
     ++counters_.posts;
     counters_.requests += *taken;
-    counters_.messages = messages_begun_;
     if (*taken == started.ready.size()) [[likely]] {
+      counters_.messages = messages_begun_;
       started.burst = 1;
       ++posting_;
       return;

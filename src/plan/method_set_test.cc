@@ -308,5 +308,17 @@ TEST(MethodSet, TheLawAsksWhatAWaitIsFor) {
   EXPECT_TRUE(may_share({{method, Reuse::AfterItsEnd, false}}, profile).ok());
 }
 
+// What is cheapest in a ring may not follow itself at a place, and what may there not be mixed with
+// it. Expect: one method for both.
+TEST(MethodSet, ThereIsOneWhereTheCheapestOfEachCanNotShare) {
+  ServerProfile profile =
+      profile_of(PersistenceDomain::Wsp, Ddio::Off, ReceiveBuffers::Dram, Transport::InfiniBand);
+  profile.write_order = WriteOrder::Unknown;
+  profile.capabilities.ordered_persist = true;
+  const auto set = choose_methods(profile, options_of(false), default_costs(Transport::InfiniBand));
+  ASSERT_TRUE(set.ok()) << set.error().message;
+  EXPECT_TRUE(may_share(*set, profile).ok());
+}
+
 }  // namespace
 }  // namespace perdure::plan

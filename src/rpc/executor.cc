@@ -55,7 +55,7 @@ Result<std::unique_ptr<Executor>> Executor::open(std::unique_ptr<RpcPool> pool,
 Result<void> Executor::count_attempt() {
   const std::vector<Executing> calls = pool_->executing();
   // Whom to suspect, the next one that executes needs to know.
-  if (calls.size() > 1 && options_.handlers.empty()) return {};
+  if (calls.size() > 1 && !options_.executes) return {};
   for (std::size_t thread = 0; thread < kExecutingMax; ++thread) {
     pool_->note_executing(std::nullopt, thread);
   }
@@ -95,12 +95,14 @@ Result<std::size_t> Executor::process_hinted() {
 
 std::optional<Result<std::size_t>> Executor::try_process_at(std::size_t place) {
   if (!work_.try_lock()) return std::nullopt;
-  std::optional<Result<std::size_t>> executed;
-  if (suspects_.empty()) {
-    due_.assign(1, place);
-    executed = execute_due();
-  }
-  work_.unlock();
+  const WorkLock work(work_, std::adopt_lock);
+  // What is committed waits for a query that is being answered, so that comes first.
+  if (!suspects_.empty() || !data_.try_lock()) return std::nullopt;
+  const WorkLock data(data_, std::adopt_lock);
+  data_is_held_ = true;
+  due_.assign(1, place);
+  auto executed = execute_due();
+  data_is_held_ = false;
   return executed;
 }
 
@@ -354,7 +356,9 @@ void Executor::write_place(std::size_t place) {
 Result<void> Executor::commit() {
   if (redo_.empty()) return {};
   PERDURE_TRY_VOID(record());
-  {
+  if (data_is_held_) {
+    store();
+  } else {
     const WorkLock data(data_);
     store();
   }

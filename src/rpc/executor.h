@@ -50,6 +50,7 @@ struct ExecutorOptions {
   bool refuse_failed = false;
   std::size_t threads = 1;                // that execute calls, at most kExecutingMax
   std::uint64_t answer_bytes_max = 8000;  // of one query
+  bool executes = true;                   // else it only decides about calls, as an operator wants
   const Clock* clock = &Clock::monotonic();
 };
 
@@ -174,8 +175,6 @@ class Executor {
                                                    std::uint64_t after, std::uint32_t operation,
                                                    std::span<const std::byte> payload,
                                                    const AnswerRoom& room, Nanoseconds within);
-  /// Whether one is being answered just now: what is applied meanwhile waits for it.
-  bool answers_query() const { return executing_.at(kQueryRunning).has_value(); }
   /// Bytes of a reply that is kept, from `offset` on. Errors: NotFound (the client, or the reply).
   Result<std::size_t> reply_piece(std::size_t place, std::uint64_t client, std::uint64_t sequence,
                                   std::uint64_t offset, std::span<std::byte> to);
@@ -273,6 +272,7 @@ class Executor {
   std::vector<Executing> suspects_
       PERDURE_GUARDED_BY(work_);  // one of them may have killed the last server
   RpcServerStatus counted_ PERDURE_GUARDED_BY(work_);
+  bool data_is_held_ PERDURE_GUARDED_BY(work_) = false;  // by who commits
 
   WorkMutex data_;  // behind work_: what a query sees, for as long as it takes
   std::unique_ptr<std::byte[]> answer_ PERDURE_GUARDED_BY(data_);  // of one that may be large

@@ -502,7 +502,9 @@ TEST_F(ExecutorTest, WhoExecutesNothingForgetsNoSuspect) {
   ASSERT_TRUE(attached.ok());
   auto pool = RpcPool::open(std::move(*attached), executor_shape());
   ASSERT_TRUE(pool.ok());
-  const auto opened = Executor::open(std::move(*pool), {});
+  ExecutorOptions options;
+  options.executes = false;
+  const auto opened = Executor::open(std::move(*pool), std::move(options));
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   EXPECT_EQ((*opened)->pool().executing().size(), 2u);
 }

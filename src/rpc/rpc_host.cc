@@ -116,7 +116,7 @@ void RpcHost::note_ended(const server::SessionTerms& terms) {
 /// There may be some at that place, whose session's thread this is. Other clients' calls are not
 /// executed in it: it is their own sessions that wait for a handler which is slow all the same.
 void RpcHost::look_for_calls(std::size_t place) {
-  if (options_.quick_handlers && !executor_->answers_query()) {
+  if (options_.quick_handlers) {
     const auto executed = executor_->try_process_at(place);
     // Who is at it may have looked there before; and where much has come, there may be more.
     if (executed && (!executed->ok() || **executed < kCallsPerTransaction)) return;

@@ -145,7 +145,7 @@ class RpcServerTest : public testing::Test {
 TEST_F(RpcServerTest, AClientThatRequiresMoreThanItsPoolKeepsIsNotMade) {
   start();
   PoolOptions asked{.name = "teller", .bytes = 4096, .small = true};
-  asked.required_domain = PersistenceDomain::Page;  // the pool lies in memory
+  asked.required_domain = PersistenceDomain::Wsp;  // no file system here says so
   EXPECT_EQ(create_pool(address_, asked).code(), ErrorCode::Unsupported);
   EXPECT_TRUE(list_pools(address_)->empty());
   asked.required_domain = PersistenceDomain::None;

@@ -54,7 +54,7 @@ class TimedRegion final : public pmem::LentRegion {
 
   using Region::flush;
   Result<void> flush(std::span<const pmem::Range> ranges) override {
-    if (!sample_.next()) return LentRegion::flush(ranges);
+    if (ranges.empty() || !sample_.next()) return LentRegion::flush(ranges);
     const Nanoseconds begin = clock_.now();
     auto flushed = LentRegion::flush(ranges);
     times_.add(clock_.now() - begin);

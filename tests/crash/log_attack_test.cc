@@ -563,6 +563,14 @@ TEST(LogAttack, TheLastLsnIsNoReasonToAbort) {
     ASSERT_TRUE(ticket.ok()) << ticket.error().message;
     ASSERT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(1)).ok());
   }
+  // A change of the replicas needs more than is left. Expect: it is refused, and nothing changed.
+  const std::string last(end - log->status().tail.value - 128, 'z');
+  ASSERT_TRUE(log->append(std::as_bytes(std::span(last))).ok());
+  const std::string before = log->status().configuration;
+  const std::string third = log->status().replicas[2].pool_uuid;
+  EXPECT_EQ(log->change_quorum(3).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(log->remove_replica(third, 2).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(log->status().configuration, before);
   Cluster::settle(*log);
   log.reset();
   EXPECT_NE(cluster.opened(), nullptr);

@@ -235,8 +235,9 @@ void VerbsEndpoint::issue_held() {
   commit();
 }
 
-/// What lies in the batch was read before this looks at the switch: whoever turns it before bytes
-/// become worthless is in time.
+/// What the caller copied into its messages was read before this looks at the switch: whoever turns
+/// it before bytes become worthless is in time. Not of what goes inline from where it is, which is
+/// read in the post.
 void VerbsEndpoint::commit() {
   if (batch_.empty()) return;
   if (cut_.load()) {

@@ -46,8 +46,8 @@ class VerbsEndpoint final : public Endpoint {
   std::string lost_reason() const override { return lost_reason_; }
   void disconnect() override;
   Result<void> sever() override;
-  /// The RNIC goes on until the next post or poll: what it does reaches the registered memory, not
-  /// what stands in its place.
+  /// The RNIC goes on until the next post or poll: what it does reaches the memory that was pinned,
+  /// not what stands in its place; but that, where memory is paged on demand (on_demand.h).
   CutSwitch cut_switch() override { return {-1, &cut_}; }
   const Limits& limits() const override { return limits_; }
   Transport transport() const override { return domain_->rnic->transport(); }
