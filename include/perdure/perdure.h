@@ -8,7 +8,7 @@
  * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
  * caller at a time for each, different handles are independent. But any number of threads may use
  * one perdure_log_writer, perdure_mirror or perdure_rpc_server at once, and close it when no other
- * call of it runs.
+ * call of it runs. A thread must not be cancelled (pthread_cancel) within a call: the program ends.
  */
 #ifndef PERDURE_PERDURE_H
 #define PERDURE_PERDURE_H

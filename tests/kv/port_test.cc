@@ -223,8 +223,8 @@ TEST_F(RespPort, OneThatSendsWithoutAnEndHoldsUpNobody) {
   serve({"--size", "8MiB"});
   for (const std::string_view empty : {"\n", "*0\r\n"}) {
     std::atomic<bool> stop = false;
+    RespClient client(address());
     std::thread flood([&] {
-      RespClient client(address());
       std::string lines;
       while (lines.size() < 1024 * 1024) lines += empty;
       while (!stop && client.say(lines)) continue;
