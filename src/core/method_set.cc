@@ -90,16 +90,26 @@ Error refusal(const SetMember& older, const SetMember& newer, std::string_view w
                            older.method.name, newer.method.name, why)};
 }
 
-/// What is certain once an update by any of the methods has ended.
-Certain certain_after(const std::vector<Method>& methods) {
-  Certain certain{true, true, true};
-  for (const Method& method : methods) certain = both(certain, certain_at_end(method));
-  return certain;
+/// Whether the newer method may write to the space of a record of the older one, once an update of
+/// any of the places has ended.
+Result<void> may_reuse(const SetMember& older, const SetMember& newer,
+                       const std::vector<SetMember>& members, const ServerProfile& profile) {
+  const Way before = way_of(older.method, 0);
+  const Way after = way_of(newer.method, 0);
+  const auto harm = harm_after_end(before, after, kAllCertain, profile);
+  if (harm) return refusal(older, newer, *harm);
+  for (const SetMember& place : members) {
+    if (place.reuse != Reuse::AfterItsEnd) continue;
+    if (!harm_after_end(before, after, certain_at_end(place.method), profile)) continue;
+    return refusal(older, place,
+                   "the one ends when the RNIC has it, and the end of the other does not say that "
+                   "it is placed: it may come over what is written to its space next");
+  }
+  return {};
 }
 
-/// `between`: what is certain when a ring's space is written again.
-Result<void> may_follow(const SetMember& older, const SetMember& newer, const Certain& between,
-                        const ServerProfile& profile) {
+Result<void> may_follow(const SetMember& older, const SetMember& newer,
+                        const std::vector<SetMember>& members, const ServerProfile& profile) {
   if (has_word(older) && has_word(newer)) {
     const auto word = [](const SetMember& member) {
       return way_of(member.method, static_cast<Item>(member.method.shape.items() - 1));
@@ -121,9 +131,8 @@ Result<void> may_follow(const SetMember& older, const SetMember& newer, const Ce
     }
   }
   if (older.reuse == Reuse::Never || newer.reuse == Reuse::Never) return {};
-  const Certain since = older.reuse == Reuse::AfterAnother ? between : Certain{};
-  const auto harm =
-      harm_after_end(way_of(older.method, 0), way_of(newer.method, 0), since, profile);
+  if (older.reuse == Reuse::AfterAnother) return may_reuse(older, newer, members, profile);
+  const auto harm = harm_after_end(way_of(older.method, 0), way_of(newer.method, 0), {}, profile);
   if (harm) return refusal(older, newer, *harm);
   return {};
 }
@@ -156,16 +165,17 @@ Result<void> may_take_over(const SetMember& older, const SetMember& newer, const
   return {};
 }
 
-/// Those that could write single places: not what ends when the RNIC has it, where it may be placed
-/// over what is written next.
-std::vector<Method> places_of(const std::vector<Method>& methods, const ServerProfile& profile) {
-  std::vector<Method> places;
+/// What is certain once an update of a single place has ended, by any that could write one: not by
+/// what ends when the RNIC has it, where it may be placed over what is written next.
+Certain certain_after_places(const std::vector<Method>& methods, const ServerProfile& profile) {
+  Certain certain = kAllCertain;
   for (const Method& method : methods) {
     const Way way = way_of(method, 0);
-    const bool once = method.shape.items_per_epoch.size() == 1;
-    if (once && !harm_after_end(way, way, {}, profile)) places.push_back(method);
+    const bool single = method.shape.items_per_epoch.size() == 1;
+    if (!single || harm_after_end(way, way, {}, profile)) continue;
+    certain = both(certain, certain_at_end(method));
   }
-  return places;
+  return certain;
 }
 
 }  // namespace
@@ -197,14 +207,9 @@ std::vector<SetMember> members(const MethodSet& set) {
 
 Result<void> may_share(const std::vector<SetMember>& members, const ServerProfile& profile) {
   PERDURE_TRY_VOID(replay_all_or_none(members));
-  std::vector<Method> places;
-  for (const SetMember& member : members) {
-    if (member.reuse == Reuse::AfterItsEnd) places.push_back(member.method);
-  }
-  const Certain between = certain_after(places);
   for (const SetMember& older : members) {
     for (const SetMember& newer : members) {
-      if (auto allowed = may_follow(older, newer, between, profile); !allowed) return allowed;
+      if (auto allowed = may_follow(older, newer, members, profile); !allowed) return allowed;
     }
   }
   return {};
@@ -217,7 +222,7 @@ Result<void> may_replace(const std::vector<Method>& older, const std::vector<Met
     for (const Method& method : *methods) all.push_back({method, Reuse::Never, false});
   }
   PERDURE_TRY_VOID(replay_all_or_none(all));
-  const Certain between = certain_after(places_of(newer, profile));
+  const Certain between = certain_after_places(newer, profile);
   for (std::size_t before = 0; before < older.size(); ++before) {
     for (std::size_t after = older.size(); after < all.size(); ++after) {
       PERDURE_TRY_VOID(may_take_over(all[before], all[after], between, profile));

@@ -13,6 +13,8 @@ struct Certain {
   bool messages_handled = false;
 };
 
+inline constexpr Certain kAllCertain{true, true, true};
+
 /// How an item comes to its place.
 struct Way {
   enum class By { Write, AtomicWrite, Persist, Copy, Replay };

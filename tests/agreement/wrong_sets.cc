@@ -84,14 +84,14 @@ std::vector<WrongSet> wrong_without_order() {
                  {ring(wsp, singleton(), "write-completion"), place(wsp, "poll-copy-ack")},
                  wsp,
                  lost,
-                 "ends when the RNIC has it",
+                 "the end of the other does not say that it is placed",
                  true});
   wsp.capabilities.ordered_persist = true;
   all.push_back({"set-records-written-and-a-place-persisted",
                  {ring(wsp, singleton(), "write-completion"), place(wsp, "pwrite")},
                  wsp,
                  lost,
-                 "ends when the RNIC has it",
+                 "the end of the other does not say that it is placed",
                  true});
   return all;
 }

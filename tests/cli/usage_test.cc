@@ -121,9 +121,10 @@ TEST(Usage, NothingButExamplesIsWiderThanANarrowTerminal) {
     if (contains(help, "perdure log append ")) append = help;
     std::istringstream lines(help);
     for (std::string line; std::getline(lines, line) && !contains(line, "Examples");) {
-      const std::string words = line.substr(std::min(line.size(), line.find_first_not_of(' ')));
-      const bool one_word = words.find(' ') == std::string::npos;
-      EXPECT_TRUE(line.size() <= 40 || one_word) << testing::PrintToString(command) << ": " << line;
+      // The name of a file, for example, is not broken.
+      const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());
+      if (line.find_first_of(" |", begin) == std::string::npos) continue;
+      EXPECT_LE(line.size(), 40u) << testing::PrintToString(command) << ": " << line;
     }
   }
   ::unsetenv("COLUMNS");
