@@ -404,11 +404,9 @@ inline void Requester::note_common(InFlight& started, const Result<std::size_t>&
   const std::span<fabric::WorkRequest> requests = started.ready;
   if (compiled.common == (word == nullptr ? CommonUpdate::Message : CommonUpdate::MessageAndWord)) {
     if (!fill_in_message(compiled.one_message, first, word, requests[0])) return 0;
-  } else if (word != nullptr) {
-    return 0;
-  } else if (compiled.common >= CommonUpdate::Write) [[likely]] {
+  } else if (word == nullptr && compiled.common >= CommonUpdate::Write) [[likely]] {
     fill_in_write(first, requests);
-  } else if (compiled.common == CommonUpdate::WriteMessage) {
+  } else if (word == nullptr && compiled.common == CommonUpdate::WriteMessage) {
     fill_in_write_message(compiled.one_message, first, requests);
   } else {
     return 0;
