@@ -128,7 +128,7 @@ class Mirror::State {
   template <typename Begin>
   Result<void> make_durable(std::chrono::milliseconds timeout, const Begin& begin) {
     bool was_begun = false;
-    const auto outcome = await(timeout, [&](mirror::ReplicatedMirror&) {
+    auto outcome = await(timeout, [&](mirror::ReplicatedMirror&) {
       auto ticket = timed(begin);
       was_begun = ticket.ok();
       return ticket;
@@ -139,7 +139,7 @@ class Mirror::State {
   /// OutcomeUnknown where it never will be known; TimedOut and QuorumLost say nothing.
   template <typename Find>
   Result<void> wait_for(std::chrono::milliseconds timeout, const Find& find) {
-    const auto outcome = await(timeout, find);
+    auto outcome = await(timeout, find);
     if (outcome.ok()) return outcome;
     const ErrorCode code = outcome.code();
     const bool over = code == ErrorCode::Fenced || code == ErrorCode::SystemError;

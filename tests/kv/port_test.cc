@@ -117,15 +117,18 @@ TEST_F(RespPort, ClientsThatReadALittleDoNotStopIt) {
   serve({"--size", "16MiB", "--stall-timeout", "3600", "--unread-max", "8MiB"});
   RespClient other(address());
   ASSERT_EQ(other.ask({"SET", "large", std::string(1024 * 1024, 'v')}), status("OK"));
-  std::vector<std::string> words(25, "large");
+  std::vector<std::string> words(62, "large");  // more than sockets keep
   words.front() = "MGET";
   std::atomic<bool> stop = false;
   std::vector<std::thread> readers;
   for (int each = 0; each < 2; ++each) {
     readers.emplace_back([&] {
-      RespClient slow(address());
-      if (!slow.say(RespClient::encoded(words))) return;
-      while (!stop && slow.fill()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      try {
+        RespClient slow(address());
+        if (!slow.say(RespClient::encoded(words))) return;
+        while (!stop && slow.fill()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      } catch (const std::runtime_error&) {  // cut off, or told nothing more
+      }
     });
   }
   const Deadline deadline = Deadline::after(std::chrono::seconds(30));
