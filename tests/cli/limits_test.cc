@@ -28,7 +28,7 @@ std::string said_to(const std::string& part) {
 TEST(Limits, OneQuestionOfManyRoundsSaysNowAndThenHowFarItIs) {
   const test::TestDirectory place;
   CommandProcess limits({"bench", "limits", "--fabric", "shm", "--only", kQuestion, "--rounds",
-                         "1000", "--samples", "500", "--output", place.file("result")});
+                         "1000", "--samples", "50", "--output", place.file("result")});
   const Deadline soon = Deadline::after(std::chrono::seconds(100));
   while (limits.running() && limits.err().empty() && !soon.passed()) {
     test::pause_for(std::chrono::milliseconds(50));
