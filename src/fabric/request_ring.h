@@ -47,6 +47,8 @@ class RequestRing {
   std::uint64_t issue_index() const { return issued_; }
   std::uint64_t push_index() const { return next_; }
   std::size_t slot_count() const { return slots_.size(); }
+  /// Whether a READ's answer never comes after the completions of what was posted behind it.
+  bool reads_in_order() const { return reads_in_order_; }
 
   /// Takes a request in. Requires !full(). It is issued next, or else held.
   void push(const WorkRequest& request) {

@@ -115,8 +115,37 @@ inline void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries
   }
 }
 
+/// Whether nothing is in its way to the RNIC, and nothing has to be asked beside it: most are so.
+inline bool VerbsEndpoint::goes_at_once(const WorkRequest& request) {
+  if (request.opcode == Opcode::Send) {
+    if (!send_credits_.available(granted())) return false;
+  } else if (request.opcode != Opcode::Write &&
+             (request.opcode != Opcode::Read || !requests_.reads_in_order())) {
+    return false;
+  }
+  return !silent_ && batch_.fits(1) && requests_.takes_at_once() && takes_one_entry(request);
+}
+
 Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
-  if (lost_) return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
+  if (lost_) [[unlikely]]
+    return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
+  std::size_t taken = 0;
+  for (; taken < requests.size() && goes_at_once(requests[taken]); ++taken) {
+    const WorkRequest& request = requests[taken];
+    if (request.opcode == Opcode::Send) send_credits_.use();
+    batch_.add_one(request, requests_.push_index(), request.signalled);
+    requests_.push_issued(request);
+  }
+  commit();
+  if (taken == requests.size()) [[likely]]
+    return taken;
+  if (taken == 0) return post_any(requests);
+  if (lost_) return taken;
+  const auto more = post_any(requests.subspan(taken));
+  return taken + (more.ok() ? *more : 0);
+}
+
+Result<std::size_t> VerbsEndpoint::post_any(std::span<const WorkRequest> requests) {
   std::size_t taken = 0;
   for (const WorkRequest& request : requests) {
     if (lost_ || requests_.full()) break;

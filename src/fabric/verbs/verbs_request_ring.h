@@ -43,6 +43,18 @@ class VerbsRequestRing final : public RequestRing<SendQueueSlot> {
     return ask;
   }
 
+  /// Whether a request of one entry can go to the RNIC at once, and be asked for only if its caller
+  /// wants it reported. False also now and then, so that one is asked for that need not be.
+  bool takes_at_once() { return has_room() || find_room_unasked(); }
+  /// Takes in a request that goes so. Requires takes_at_once(), and no READ that answers late.
+  void push_issued(const WorkRequest& request) {
+    RequestRing::push_issued(request, /*early=*/false);
+    slot(issue_index() - 1).entries_end = ++posted_;
+    ++silent_;
+    ++silent_entries_;
+    if (request.signalled) silent_ = silent_entries_ = 0;
+  }
+
   /// The RNIC completed request `index`. Ignored if it is not with the RNIC: a queue pair that
   /// breaks may name one again that it has completed before (siw does).
   void complete(std::uint64_t index) {
@@ -61,6 +73,12 @@ class VerbsRequestRing final : public RequestRing<SendQueueSlot> {
 
  private:
   static constexpr auto kNothingElse = [](const SendQueueSlot&) {};
+
+  /// Apart: seldom called.
+  [[gnu::noinline]] bool find_room_unasked() {
+    return find_room(std::min({silent_max_ - 1 - silent_, silent_entries_max_ - 1 - silent_entries_,
+                               entries_ - std::min<std::uint64_t>(entries_, posted_ - freed_)}));
+  }
 
   void free_entries() {
     if (const SendQueueSlot* last = advance(); last != nullptr) freed_ = last->entries_end;

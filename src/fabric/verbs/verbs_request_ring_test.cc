@@ -55,6 +55,34 @@ TEST(VerbsRequestRing, AReadThatIsAnsweredLateHoldsBackTheCompletionsBehindIt) {
   EXPECT_TRUE(ring.empty());
 }
 
+TEST(VerbsRequestRing, WhatGoesAtOnceIsAskedForNowAndThenAllTheSame) {
+  VerbsRequestRing ring(16, 64, true);
+  std::uint64_t posted = 0;
+  std::uint64_t asked_last = 0;
+  Completion completion;
+  for (int round = 0; round < 1000; ++round) {
+    const bool wanted = round % 7 == 0;
+    if (ring.takes_at_once()) {
+      ring.push_issued(request(posted, wanted));
+      if (wanted) asked_last = posted;
+    } else {
+      // The other way: one is asked for, or there is no room and one that was asked for is on its
+      // way.
+      if (ring.full() || !ring.fits(1)) {
+        ASSERT_GT(asked_last + 16, posted);
+        ring.complete(asked_last);
+        while (ring.report(completion)) continue;
+        ASSERT_FALSE(ring.full());
+      }
+      ring.push(request(posted, wanted));
+      if (ring.issue(1)) asked_last = posted;
+    }
+    ++posted;
+    ASSERT_LT(posted - asked_last, 6u) << "a quarter of the depth in a row at most";
+  }
+  EXPECT_EQ(ring.push_index(), posted);
+}
+
 TEST(VerbsRequestRing, FullWithSilentRequestsIsImpossible) {
   // Post: silent requests only, each in a random number of entries; the RNIC completes the oldest
   // that asked. Expect: whenever nothing more goes, something was asked for.

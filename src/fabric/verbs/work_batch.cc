@@ -185,10 +185,12 @@ void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled
 }
 
 int WorkBatch::post(ibv_qp* qp, ibv_qp_ex* extended) {
+  if (!needs_extended_) [[likely]]
+    return post_plain(qp, 0, std::exchange(count_, 0));
   int returned = 0;
   for (std::size_t begin = 0; begin < count_ && returned == 0;) {
     const bool plain = entries_[begin].kind == Kind::Plain;
-    std::size_t end = needs_extended_ ? begin + 1 : count_;
+    std::size_t end = begin + 1;
     while (end < count_ && (entries_[end].kind == Kind::Plain) == plain) ++end;
     returned = plain ? post_plain(qp, begin, end) : post_extended(extended, begin, end);
     begin = end;
