@@ -23,16 +23,16 @@ inline constexpr std::size_t kShortCrcBytes = 256;
 extern const bool has_crc_instruction;
 #endif
 
-/// Checksum of 4 bytes and some words behind them: of the header of a record or message, whose own
-/// checksum comes before. Each is taken as it was just stored, so that the CPU need not put
-/// together what it loads from several stores. Where has_short_crc().
-/// Cost  two instructions for each word. They are written out since the library is built for any
+/// Checksum of what `crc` is the checksum of, and then 4 bytes and some words: of the header of a
+/// record or message, whose own checksum comes before. Each is taken as it was just stored, so that
+/// the CPU need not put together what it loads from several stores. Where has_short_crc(). Cost two
+/// instructions for each word. They are written out since the library is built for any
 ///       x86-64, and a function that may use them can not be inlined into one that may not.
 template <std::size_t bytes>
-std::uint32_t short_crc32c_of(const std::byte* data) {
+std::uint32_t short_crc32c_of(const std::byte* data, std::uint32_t crc = 0) {
   static_assert(bytes % 8 == 4 && bytes < 64);
 #ifdef __x86_64__
-  std::uint64_t sum = 0xffffffff;
+  std::uint64_t sum = ~crc;
   asm("crc32l %1, %k0" : "+r"(sum) : "rm"(load<std::uint32_t>(data)));
 #pragma GCC unroll 8
   for (std::size_t at = 4; at < bytes; at += 8) {
@@ -40,7 +40,7 @@ std::uint32_t short_crc32c_of(const std::byte* data) {
   }
   return ~static_cast<std::uint32_t>(sum);
 #else
-  return crc32c({data, bytes});
+  return crc32c({data, bytes}, crc);
 #endif
 }
 
@@ -55,11 +55,11 @@ inline bool has_short_crc() {
 
 /// The same on any CPU.
 template <std::size_t bytes>
-std::uint32_t crc32c_of(const std::byte* data) {
+std::uint32_t crc32c_of(const std::byte* data, std::uint32_t crc = 0) {
 #ifdef __x86_64__
-  if (has_crc_instruction) return short_crc32c_of<bytes>(data);
+  if (has_crc_instruction) return short_crc32c_of<bytes>(data, crc);
 #endif
-  return crc32c({data, bytes});
+  return crc32c({data, bytes}, crc);
 }
 
 /// Checksum of what `crc` is the checksum of and then `data`, which is copied to `to`. That must

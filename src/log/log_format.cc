@@ -31,6 +31,7 @@ void encode_anchor(const Anchor& anchor, std::span<std::byte, kAnchorBytes> to) 
   store(to.data() + 12, static_cast<std::uint32_t>(anchor.shape));
   store(to.data() + 16, anchor.ring_bytes);
   store(to.data() + 24, anchor.log_id);
+  store(to.data() + 32, anchor.seed);
   store(to.data() + 60, crc32c(to.first(60)));
 }
 
@@ -61,6 +62,7 @@ Result<std::optional<Anchor>> decode_anchor(std::span<const std::byte> bytes,
   anchor.shape = static_cast<LogShape>(load<std::uint32_t>(bytes.data() + 12));
   anchor.ring_bytes = load<std::uint64_t>(bytes.data() + 16);
   anchor.log_id = load<std::uint64_t>(bytes.data() + 24);
+  anchor.seed = load<std::uint32_t>(bytes.data() + 32);
   const bool known = anchor.shape == LogShape::Singleton || anchor.shape == LogShape::Compound;
   if (!known || anchor.ring_bytes < kRingBytesMin || anchor.ring_bytes % kCacheLineBytes != 0 ||
       anchor.ring_bytes > ring_bytes_for(pool_bytes)) {
@@ -105,10 +107,11 @@ RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes>
   return header;
 }
 
-bool checksum_matches(std::span<const std::byte> record, const RecordHeader& header) {
+bool checksum_matches(std::span<const std::byte> record, const RecordHeader& header,
+                      std::uint32_t seed) {
   const std::size_t covered =
       kRecordHeaderBytes + (header.type == RecordType::Pad ? 0 : header.payload_bytes);
-  return record.size() >= covered && crc32c(record.subspan(4, covered - 4)) == header.crc;
+  return record.size() >= covered && crc32c(record.subspan(4, covered - 4), seed) == header.crc;
 }
 
 }  // namespace perdure::log

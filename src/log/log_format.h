@@ -16,12 +16,14 @@
 //   12      4     shape     1 singleton, 2 compound
 //   16      8     ring      bytes, a multiple of 64
 //   24      8     log id    random; the same on every replica of one log
-//   32      28    zero
+//   32      4     seed      random, and told to nobody: from which records' checksums go on
+//   36      24    zero
 //   60      4     crc32c    of bytes 0..60
 //
 // Record, at an LSN that is a multiple of 8:
 //
-//   0       4     crc32c    of bytes 4..32, and of the payload (not of a pad's)
+//   0       4     crc32c    of bytes 4..32, and of the payload (not of a pad's); goes on from the
+//                           anchor's seed, so that nobody who chooses payloads can make one
 //   4       4     length    bits 0..27: bytes of payload; bits 28..31: RecordType
 //   8       8     lsn       its own; bits 48..63: bits 0..15 of the lag
 //   16      8     index     how many data records the log had before this one; bits 48..63: bits
@@ -58,7 +60,7 @@
 
 namespace perdure::log {
 
-inline constexpr std::uint32_t kLogVersion = 2;
+inline constexpr std::uint32_t kLogVersion = 3;
 inline constexpr std::uint64_t kAnchorBytes = 64;
 inline constexpr std::uint64_t kCommittedWordAt = 64;
 inline constexpr std::uint64_t kTailWordAt = 128;
@@ -91,6 +93,7 @@ struct Anchor {
   LogShape shape = LogShape::Singleton;
   std::uint64_t ring_bytes = 0;
   std::uint64_t log_id = 0;
+  std::uint32_t seed = 0;
   bool operator==(const Anchor&) const = default;
 };
 
@@ -161,34 +164,35 @@ inline void store_record_header(const RecordHeader& header, std::uint64_t behind
   store(to + 24, header.epoch.value | std::uint64_t{header.previous_crc} << 32);
 }
 
-/// The same for any header; returns what the checksum is of it.
-inline std::uint32_t encode_record_header(const RecordHeader& header, std::byte* to) {
+/// The same for any header; returns what the checksum is of it, from `seed` on.
+inline std::uint32_t encode_record_header(const RecordHeader& header, std::uint32_t seed,
+                                          std::byte* to) {
   PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
   constexpr std::uint64_t kNotSaid = kLagMax * kRecordAlignment;
   const std::uint64_t behind = header.committed.value == 0
                                    ? kNotSaid
                                    : std::min(kNotSaid, header.lsn.value - header.committed.value);
   store_record_header(header, behind, to);
-  return crc32c_of<kRecordHeaderBytes - 4>(to + 4);
+  return crc32c_of<kRecordHeaderBytes - 4>(to + 4, seed);
 }
 
 /// Writes the record at `to`, header and payload, and returns its checksum. Requires a payload of
 /// header.payload_bytes, or none for a pad: that has a header only, and skips so many bytes.
-inline std::uint32_t encode_record(const RecordHeader& header, std::span<const std::byte> payload,
-                                   std::byte* to) {
+inline std::uint32_t encode_record(const RecordHeader& header, std::uint32_t seed,
+                                   std::span<const std::byte> payload, std::byte* to) {
   PERDURE_ASSERT(payload.size() == (header.type == RecordType::Pad ? 0 : header.payload_bytes));
   const std::uint32_t crc =
-      crc32c_copy(encode_record_header(header, to), to + kRecordHeaderBytes, payload);
+      crc32c_copy(encode_record_header(header, seed, to), to + kRecordHeaderBytes, payload);
   store(to, crc);
   return crc;
 }
 
 /// The same for a payload of at most short_crc_bytes_max(), and a lag of at most kLagMax, in the
 /// caller.
-inline std::uint32_t encode_short_record(const RecordHeader& header,
+inline std::uint32_t encode_short_record(const RecordHeader& header, std::uint32_t seed,
                                          std::span<const std::byte> payload, std::byte* to) {
   store_record_header(header, header.lsn.value - header.committed.value, to);
-  const std::uint32_t crc = short_crc32c_copy(short_crc32c_of<kRecordHeaderBytes - 4>(to + 4),
+  const std::uint32_t crc = short_crc32c_copy(short_crc32c_of<kRecordHeaderBytes - 4>(to + 4, seed),
                                               to + kRecordHeaderBytes, payload);
   store(to, crc);
   return crc;
@@ -202,7 +206,8 @@ inline bool may_begin_at(std::span<const std::byte, kRecordHeaderBytes> bytes, L
 /// The header at `bytes`, not verified: see whole_record.
 RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes> bytes);
 
-/// Whether header and payload agree with the checksum.
-bool checksum_matches(std::span<const std::byte> record, const RecordHeader& header);
+/// Whether header and payload agree with the checksum, in a log with this seed.
+bool checksum_matches(std::span<const std::byte> record, const RecordHeader& header,
+                      std::uint32_t seed);
 
 }  // namespace perdure::log

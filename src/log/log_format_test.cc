@@ -24,6 +24,7 @@ class LogImage {
     anchor_.ring_bytes = ring;
     anchor_.shape = shape;
     anchor_.log_id = 42;
+    anchor_.seed = seed;
     encode_anchor(anchor_, std::span<std::byte, kAnchorBytes>(bytes_.data(), kAnchorBytes));
     state.anchor = anchor_;
     state.epoch = Epoch{1};
@@ -59,7 +60,8 @@ class LogImage {
     header.committed = committed;
     std::byte* to = bytes_.data() + kRingAt + tail.value % anchor_.ring_bytes;
     const auto payload = std::as_bytes(std::span(text));
-    previous = encode_record(header, type == RecordType::Pad ? payload.first(0) : payload, to);
+    previous =
+        encode_record(header, seed, type == RecordType::Pad ? payload.first(0) : payload, to);
     tail = next_place(Lsn{tail.value + record_bytes(text.size())}, anchor_.ring_bytes);
     if (type == RecordType::Data) ++index;
     return at;
@@ -82,6 +84,7 @@ class LogImage {
   Epoch epoch{1};
   std::uint64_t index = 0;
   std::uint32_t previous = 0;
+  std::uint32_t seed = 0x12345678;  // the log's; another makes records that are none of its
   Lsn committed;
   LogState state;
 
@@ -121,7 +124,7 @@ TEST(LogFormat, AWordReadsBackAndAnyFlippedBitIsSeen) {
 }
 
 TEST(LogFormat, AnAnchorReadsBackAndAnyFlippedBitIsSeen) {
-  Anchor anchor{LogShape::Compound, kRingBytesMin, 7};
+  Anchor anchor{LogShape::Compound, kRingBytesMin, 7, 11};
   std::array<std::byte, kAnchorBytes> bytes;
   encode_anchor(anchor, bytes);
   EXPECT_EQ(**decode_anchor(bytes, kRingAt + kRingBytesMin), anchor);
@@ -133,10 +136,20 @@ TEST(LogFormat, AnAnchorReadsBackAndAnyFlippedBitIsSeen) {
 }
 
 TEST(LogFormat, ARingThatExceedsItsPoolIsCorrupt) {
-  Anchor anchor{LogShape::Singleton, 2 * kRingBytesMin, 7};
+  Anchor anchor{LogShape::Singleton, 2 * kRingBytesMin, 7, 11};
   std::array<std::byte, kAnchorBytes> bytes;
   encode_anchor(anchor, bytes);
   EXPECT_EQ(decode_anchor(bytes, kRingAt + kRingBytesMin).code(), ErrorCode::Corrupt);
+}
+
+TEST(LogScan, ARecordWithTheChecksumOfAnotherLogEndsIt) {
+  LogImage image;
+  image.add("of this log");
+  image.seed ^= 1;
+  image.add("of another");
+  const ScanReport report = image.scan();
+  EXPECT_EQ(report.records, 1u);
+  EXPECT_EQ(report.end, LogEnd::Torn);
 }
 
 TEST(LogScan, AnEmptyPoolHoldsNoLog) {

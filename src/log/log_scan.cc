@@ -104,6 +104,7 @@ LogCursor::LogCursor(ByteSource& bytes, const LogState& state, Lsn from)
 }
 
 void LogCursor::set_state(const LogState& state) {
+  seed_ = state.anchor.seed;
   limit_ = Lsn{state.head.lsn.value + state.anchor.ring_bytes};
   epoch_ = state.epoch;
   begin_ = state.begin;
@@ -163,7 +164,7 @@ Result<std::optional<RecordView>> LogCursor::next() {
   const std::uint64_t stored =
       kRecordHeaderBytes + (header.type == RecordType::Pad ? 0 : header.payload_bytes);
   PERDURE_TRY(record, fetch(offset, stored));
-  if (!checksum_matches(record, header)) return stop(LogEnd::Torn);
+  if (!checksum_matches(record, header, seed_)) return stop(LogEnd::Torn);
   if (!follows(header)) return stop(LogEnd::ChainBroken);
   unchecked_ = false;
   const Lsn end{at_.lsn.value + record_bytes(header.payload_bytes)};

@@ -77,6 +77,7 @@ class LogCursor {
 
   ByteSource* bytes_;
   std::uint64_t ring_bytes_;
+  std::uint32_t seed_ = 0;  // of the records' checksums
   Lsn limit_;
   Epoch epoch_;
   Lsn begin_;

@@ -15,9 +15,10 @@ constexpr std::array<char, 8> kStateMagic = {'P', 'E', 'R', 'D', 'L', 'G', 'S', 
 constexpr std::size_t kConfigurationAt = 80;
 constexpr std::size_t kConfigurationHead = 16;
 constexpr std::size_t kMemberBytes = sizeof(pmem::Uuid) + kMemberNameMax;
+constexpr std::size_t kSeedAt = 2028;
 constexpr std::size_t kPromisedAt = 2032;
 constexpr std::size_t kCheckedBytes = kStateBytes - sizeof(std::uint32_t);
-static_assert(kConfigurationAt + kConfigurationHead + kMembersMax * kMemberBytes <= kPromisedAt);
+static_assert(kConfigurationAt + kConfigurationHead + kMembersMax * kMemberBytes <= kSeedAt);
 static_assert(kStateBytes <= kStateEvery && kStateAt + kStateCopies * kStateEvery <= kRingAt);
 
 Error corrupt(const char* what) { return Error{ErrorCode::Corrupt, what}; }
@@ -40,6 +41,7 @@ Result<Copy> decode_state(std::span<const std::byte, kStateBytes> bytes) {
   copy.generation = load<std::uint64_t>(at + 16);
   copy.state.anchor.log_id = load<std::uint64_t>(at + 24);
   copy.state.anchor.ring_bytes = load<std::uint64_t>(at + 32);
+  copy.state.anchor.seed = load<std::uint32_t>(at + kSeedAt);
   copy.state.anchor.shape = static_cast<LogShape>(load<std::uint32_t>(at + 40));
   copy.state.epoch = Epoch{load<std::uint32_t>(at + 44)};
   copy.state.begin = Lsn{load<std::uint64_t>(at + 48)};
@@ -132,6 +134,7 @@ StateBytes encode_state(const LogState& state, std::uint64_t generation) {
   store(at + 76, state.head.crc);
   const auto configuration = encode_configuration(state.configuration);
   std::copy(configuration.begin(), configuration.end(), at + kConfigurationAt);
+  store(at + kSeedAt, state.anchor.seed);
   store(at + kPromisedAt, state.promised.end.value);
   store(at + kPromisedAt + 8, state.promised.epoch.value);
   store(at + kCheckedBytes, crc32c(std::span(bytes).first(kCheckedBytes)));

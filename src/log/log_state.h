@@ -4,7 +4,7 @@
 //
 //   offset  size  field
 //   0       8     magic "PERDLGST"
-//   8       4     version 2
+//   8       4     version 3
 //   12      4     marks: 1 creating, 2 incomplete, 4 removed
 //   16      8     generation: the higher valid copy counts
 //   24      8     log id
@@ -16,7 +16,8 @@
 //   64      8     head: index
 //   72      4     head: epoch
 //   76      4     head: checksum of the record before
-//   80      1952  configuration, as in a configuration record; then zeros
+//   80      1948  configuration, as in a configuration record; then zeros
+//   2028    4     seed of the records' checksums
 //   2032    8     incomplete: LSN up to which it may have acknowledged something when it was marked
 //   2040    4     incomplete: of which epoch; 0: not known
 //   2044    4     checksum of the 2044 bytes before

@@ -20,9 +20,10 @@ class RecordCopy {
  public:
   /// So many at a time as go in one piece: more would not be faster, and would be lost to a call
   /// whose time is over between two pieces.
-  RecordCopy(Replica& target, std::uint64_t ring_bytes, BroughtSoFar::Copied& copied)
+  RecordCopy(Replica& target, const Anchor& anchor, BroughtSoFar::Copied& copied)
       : target_(target),
-        ring_bytes_(ring_bytes),
+        ring_bytes_(anchor.ring_bytes),
+        seed_(anchor.seed),
         copy_bytes_(std::min(kCopyBytesMax, target.session().range_bytes_max())),
         copied_(copied) {}
 
@@ -37,7 +38,7 @@ class RecordCopy {
     if (bytes_.empty()) begin_ = record.header.lsn;
     const std::size_t at = bytes_.size();
     bytes_.resize(at + bytes);
-    (void)encode_record(record.header, record.payload, bytes_.data() + at);
+    (void)encode_record(record.header, seed_, record.payload, bytes_.data() + at);
     before_last_ = before;
     end_ = behind;
     return {};
@@ -62,6 +63,7 @@ class RecordCopy {
  private:
   Replica& target_;
   const std::uint64_t ring_bytes_;
+  const std::uint32_t seed_;
   const std::uint64_t copy_bytes_;
   BroughtSoFar::Copied& copied_;
   Lsn begin_;
@@ -181,7 +183,7 @@ Result<void> copy_records(Source* source, const Boundary& to, Replica& target,
                           BroughtSoFar::Copied& copied, bool& source_failed) {
   if (copied.to.lsn == to.lsn) return {};
   PERDURE_ASSERT(source != nullptr);
-  RecordCopy copy(target, source->state.anchor.ring_bytes, copied);
+  RecordCopy copy(target, source->state.anchor, copied);
   LogCursor cursor(source->bytes, source->state, copied.to);
   while (cursor.position() < to.lsn) {
     const Boundary before = cursor.boundary();

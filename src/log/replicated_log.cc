@@ -106,7 +106,7 @@ Result<Ticket> ReplicatedLog::append_any(std::span<const std::byte> record) {
   return append_record(RecordType::Data, record.size(),
                        [&](const RecordHeader& header, std::byte* to) {
                          clear_last_word(record.size(), to);
-                         return encode_record(header, record, to);
+                         return encode_record(header, anchor_.seed, record, to);
                        });
 }
 
@@ -115,7 +115,7 @@ Result<Ticket> ReplicatedLog::append_pieces(std::span<const std::span<const std:
   for (const auto piece : pieces) bytes += piece.size();
   return append_record(RecordType::Data, bytes, [&](const RecordHeader& header, std::byte* to) {
     clear_last_word(bytes, to);
-    std::uint32_t crc = encode_record_header(header, to);
+    std::uint32_t crc = encode_record_header(header, anchor_.seed, to);
     std::byte* at = to + kRecordHeaderBytes;
     for (const auto piece : pieces) {
       crc = crc32c_copy(crc, at, piece);
@@ -147,7 +147,8 @@ Result<Ticket> ReplicatedLog::append_claimed(std::uint64_t bytes) {
   const auto encode = [&](const RecordHeader& header, std::byte* at) {
     const std::uint64_t padding = record_bytes(bytes) - kRecordHeaderBytes - bytes;
     std::memset(claimed.room.data() + bytes, 0, padding);
-    const std::uint32_t crc = crc32c(claimed.room.first(bytes), encode_record_header(header, at));
+    const std::uint32_t crc =
+        crc32c(claimed.room.first(bytes), encode_record_header(header, anchor_.seed, at));
     store(at, crc);
     return crc;
   };
@@ -186,7 +187,7 @@ Result<Ticket> ReplicatedLog::append_configuration(std::span<const std::byte> co
   return append_record(RecordType::Configuration, configuration.size(),
                        [&](const RecordHeader& header, std::byte* to) {
                          clear_last_word(configuration.size(), to);
-                         return encode_record(header, configuration, to);
+                         return encode_record(header, anchor_.seed, configuration, to);
                        });
 }
 
@@ -207,7 +208,8 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
   if (skipped == 0) return {};
   // Only the pad's header is sent: its payload is never read.
   PERDURE_TRY(to, make_room(kRecordHeaderBytes));
-  last_crc_ = encode_record(header_of_next(RecordType::Pad, skipped - kRecordHeaderBytes), {}, to);
+  last_crc_ = encode_record(header_of_next(RecordType::Pad, skipped - kRecordHeaderBytes),
+                            anchor_.seed, {}, to);
   last_epoch_ = epoch_;
   const Lsn next{tail_.value + skipped};
   staging_.commit(tail_, kRecordHeaderBytes, next);

@@ -368,7 +368,8 @@ inline void ReplicatedLog::offer() {
   const Lsn end{at.value + bytes};
   std::byte* const to = staging_.place();
   clear_last_word(record.size(), to);
-  last_crc_ = encode_short_record(header_of_next(RecordType::Data, record.size()), record, to);
+  last_crc_ = encode_short_record(header_of_next(RecordType::Data, record.size()), anchor_.seed,
+                                  record, to);
   const bool gone = end < gather_until_ || send_at_once(at, to, bytes);  // or gathers
   staging_.commit_in_room(at, bytes);
   tail_ = end;

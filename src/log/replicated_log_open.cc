@@ -384,6 +384,7 @@ void ReplicatedLog::warn_of_new_log(const Opening& opening) const {
 Result<void> ReplicatedLog::start_log(Opening& opening) {
   anchor_.shape = opening.shape;
   anchor_.log_id = random_secret();
+  anchor_.seed = static_cast<std::uint32_t>(random_secret());
   anchor_.ring_bytes = UINT64_MAX;
   for (const Replica& replica : replicas_) {
     anchor_.ring_bytes =

@@ -587,7 +587,8 @@ void put_record_beyond_the_last_lsn(std::span<std::byte> bytes, const log::LogSt
   header.previous_crc = state.head.crc;
   const std::uint64_t offset = header.lsn.value % state.anchor.ring_bytes;
   ASSERT_LE(offset + log::record_bytes(payload.size()), state.anchor.ring_bytes);
-  (void)log::encode_record(header, payload, bytes.data() + log::kRingAt + offset);
+  (void)log::encode_record(header, state.anchor.seed, payload,
+                           bytes.data() + log::kRingAt + offset);
 }
 
 TEST(LogAttack, ARecordThatEndsBehindTheLastLsnIsNone) {
@@ -623,6 +624,46 @@ TEST(LogAttack, ARecordThatEndsBehindTheLastLsnIsNone) {
       EXPECT_EQ(report.next_index, 2u);
       EXPECT_LE(report.start.state().begin.value, log::kLsnMax);
     }
+  }
+}
+
+/// What a record would be that lies in the payload of the one at `at`, a lap later.
+std::vector<std::byte> image_within(Lsn at, const log::LogState& state, std::uint32_t seed) {
+  log::RecordHeader header;
+  header.payload_bytes = 64;
+  header.lsn = Lsn{at.value + log::kRecordHeaderBytes + state.anchor.ring_bytes};
+  header.index = 100;
+  header.epoch = state.epoch;
+  header.committed = header.lsn;
+  std::vector<std::byte> bytes(log::record_bytes(header.payload_bytes));
+  const std::vector<std::byte> payload(header.payload_bytes, std::byte{7});
+  (void)log::encode_record(header, seed, payload, bytes.data());
+  return bytes;
+}
+
+// Who chooses payloads knows where they come to lie, and of which epoch; not the seed.
+TEST(LogAttack, APayloadThatLooksLikeALaterRecordIsNone) {
+  for (const bool knows_the_seed : {false, true}) {
+    SCOPED_TRACE(knows_the_seed);
+    Cluster cluster;
+    Writer log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    const log::LogState state = cluster.scan(0).start.state();
+    ASSERT_NE(state.anchor.seed, 0u);
+    const auto image =
+        image_within(log->status().tail, state, knows_the_seed ? state.anchor.seed : 0);
+    const auto put = log->append(image);
+    ASSERT_TRUE(put.ok()) << put.error().message;
+    Cluster::append(*log, 3);
+    ASSERT_TRUE(log->trim(put->end).ok());
+    Cluster::settle(*log);
+    log.reset();
+    const log::ScanReport report = cluster.scan(0);
+    EXPECT_EQ(report.damaged(), knows_the_seed);
+    const auto again = cluster.open();
+    // The negative control: with the seed it is taken for a record that a hole cut off.
+    EXPECT_EQ(again.ok(), !knows_the_seed);
+    if (again.ok()) cluster.expect_all(1, 4);
   }
 }
 

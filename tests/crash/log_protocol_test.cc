@@ -228,7 +228,7 @@ TEST(LogProtocol, AWriterTakesNothingForItsOwnThatOnlyTheStateSaysIsOfALaterOne)
       header.epoch = state.epoch;
       header.previous_crc = end.crc;
       cluster.on_medium(0, [&](std::span<std::byte> bytes) {
-        (void)log::encode_record(header, std::as_bytes(std::span(taken)),
+        (void)log::encode_record(header, state.anchor.seed, std::as_bytes(std::span(taken)),
                                  bytes.data() + log::kRingAt + header.lsn.value);
       });
     });

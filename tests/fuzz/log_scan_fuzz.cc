@@ -19,10 +19,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   perdure::LocalBytes bytes(pool);
   for (const bool repaired : {false, true}) {
     if (repaired) {
-      encode_anchor({perdure::LogShape::Compound, kRingBytesMin, 1},
+      encode_anchor({perdure::LogShape::Compound, kRingBytesMin, 1, 0},
                     std::span<std::byte, kAnchorBytes>(pool.data(), kAnchorBytes));
       LogState state;
-      state.anchor = {perdure::LogShape::Compound, kRingBytesMin, 1};
+      state.anchor = {perdure::LogShape::Compound, kRingBytesMin, 1, 0};
       state.epoch = perdure::Epoch{1};
       state.configuration = {1, 1, {Member{}}};
       const StateBytes page = encode_state(state, 1);
