@@ -76,21 +76,6 @@ Result<void> VerbsEndpoint::check(const WorkRequest& request) const {
   return {};
 }
 
-/// Whether nothing about the request needs a closer look: most are so.
-inline bool VerbsEndpoint::takes_one_entry(const WorkRequest& request) const {
-  if (!is_plain(request, limits_)) return false;
-  std::uint64_t length = 0;
-  for (std::size_t i = 0; i < request.segment_count; ++i) {
-    if (request.segments[i].memory == nullptr) return false;
-    length += request.segments[i].length;
-  }
-  if (length > queue_limits_.message_bytes_max) return false;
-  if (request.opcode == Opcode::Read) {
-    return request.segment_count <= queue_limits_.read_segments_max;
-  }
-  return request.opcode != Opcode::WriteImm || queue_limits_.writes_immediates;
-}
-
 inline std::uint64_t VerbsEndpoint::granted() const {
   return std::atomic_ref<std::uint64_t>(control_->granted).load(std::memory_order_acquire);
 }
@@ -101,6 +86,27 @@ inline bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t ent
   return requests_.fits(entries);
 }
 
+/// What the caller copied into its messages was read before this looks at the switch: whoever turns
+/// it before bytes become worthless is in time. Not of what goes inline from where it is, which is
+/// read in the post.
+inline void VerbsEndpoint::commit() {
+  if (batch_.empty()) return;
+  if (cut_.load()) [[unlikely]] {
+    batch_.clear();
+    lose_cut();
+    return;
+  }
+  const int returned = batch_.post(id_->qp, extended_);
+  if (returned != 0) [[unlikely]]
+    lose_posting(returned);
+}
+
+void VerbsEndpoint::lose_posting(int returned) {
+  if (lost_) return;
+  lose(fmt::format("posting failed: {}", std::generic_category().message(returned)),
+       ErrorCode::OutcomeUnknown);
+}
+
 /// Appends the oldest request that was not issued to the batch.
 inline void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries) {
   if (!batch_.fits(entries)) commit();
@@ -108,55 +114,45 @@ inline void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries
   if (takes_receive(request.opcode)) send_credits_.use();
   const std::uint64_t number = requests_.issue_index();
   const bool signalled = requests_.issue(entries);
-  if (entries == 1 && request.opcode <= Opcode::Read) {
-    batch_.add_one(request, number, signalled);
-  } else {
-    batch_.add(request, number, signalled, send_credits_.sent());
-  }
+  batch_.add(request, number, signalled, send_credits_.sent());
 }
 
-/// Whether nothing is in its way to the RNIC, and nothing has to be asked beside it: most are so.
-inline bool VerbsEndpoint::goes_at_once(const WorkRequest& request) {
-  if (request.opcode == Opcode::Send) {
-    if (!send_credits_.available(granted())) return false;
-  } else if (request.opcode != Opcode::Write &&
-             (request.opcode != Opcode::Read || !requests_.reads_in_order())) {
-    return false;
-  }
-  return !silent_ && batch_.fits(1) && requests_.takes_at_once() && takes_one_entry(request);
+/// Appends a request to the batch if nothing is in its way to the RNIC, and nothing has to be asked
+/// beside it: most are so.
+inline bool VerbsEndpoint::takes_at_once(const WorkRequest& request) {
+  const bool sends = request.opcode == Opcode::Send;
+  if (sends && !send_credits_.available(granted())) return false;
+  if (request.opcode == Opcode::Read && !requests_.reads_in_order()) return false;
+  if (silent_ || !batch_.fits(1) || !requests_.takes_at_once()) return false;
+  if (!batch_.add_plain(request, limits_, requests_.push_index())) return false;
+  if (sends) send_credits_.use();
+  requests_.push_issued(request);
+  return true;
 }
 
 Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) [[unlikely]]
     return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
   std::size_t taken = 0;
-  for (; taken < requests.size() && goes_at_once(requests[taken]); ++taken) {
-    const WorkRequest& request = requests[taken];
-    if (request.opcode == Opcode::Send) send_credits_.use();
-    batch_.add_one(request, requests_.push_index(), request.signalled);
-    requests_.push_issued(request);
-  }
+  while (taken < requests.size() && takes_at_once(requests[taken])) ++taken;
   commit();
-  if (taken == requests.size()) [[likely]]
+  if (taken == requests.size() || lost_) [[likely]]
     return taken;
   if (taken == 0) return post_any(requests);
-  if (lost_) return taken;
   const auto more = post_any(requests.subspan(taken));
   return taken + (more.ok() ? *more : 0);
 }
 
+/// The same for those that wait, or need a closer look, and what comes behind them.
 Result<std::size_t> VerbsEndpoint::post_any(std::span<const WorkRequest> requests) {
   std::size_t taken = 0;
   for (const WorkRequest& request : requests) {
     if (lost_ || requests_.full()) break;
-    std::size_t entries = 1;
-    if (!takes_one_entry(request)) {
-      if (auto checked = check(request); !checked.ok()) {
-        if (taken == 0) return checked.error();
-        break;
-      }
-      entries = entry_count(request, queue_limits_);
+    if (auto checked = check(request); !checked.ok()) {
+      if (taken == 0) return checked.error();
+      break;
     }
+    const std::size_t entries = entry_count(request, queue_limits_);
     requests_.push(request);
     if (requests_.issue_index() + 1 == requests_.push_index() && may_issue(request, entries)) {
       issue(request, entries);
@@ -233,22 +229,6 @@ void VerbsEndpoint::issue_held() {
     issue(request, entries);
   }
   commit();
-}
-
-/// What the caller copied into its messages was read before this looks at the switch: whoever turns
-/// it before bytes become worthless is in time. Not of what goes inline from where it is, which is
-/// read in the post.
-void VerbsEndpoint::commit() {
-  if (batch_.empty()) return;
-  if (cut_.load()) {
-    batch_.clear();
-    lose_cut();
-    return;
-  }
-  const int returned = batch_.post(id_->qp, extended_);
-  if (returned == 0 || lost_) return;
-  lose(fmt::format("posting failed: {}", std::generic_category().message(returned)),
-       ErrorCode::OutcomeUnknown);
 }
 
 Result<void> VerbsEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {

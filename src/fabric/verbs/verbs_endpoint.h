@@ -78,14 +78,14 @@ class VerbsEndpoint final : public Endpoint {
   Hello hello() const;
   Result<void> bind_window(Deadline deadline);
 
-  bool goes_at_once(const WorkRequest& request);
+  bool takes_at_once(const WorkRequest& request);
   Result<std::size_t> post_any(std::span<const WorkRequest> requests);
-  bool takes_one_entry(const WorkRequest& request) const;
   Result<void> check(const WorkRequest& request) const;
   bool may_issue(const WorkRequest& request, std::size_t entries);
   void issue(const WorkRequest& request, std::size_t entries);
   void issue_held();
   void commit();
+  void lose_posting(int returned);
   Result<void> destroy_queue_pair();
   void forget_queue_pair();
 

@@ -184,9 +184,7 @@ void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled
   if (takes_receive(request.opcode)) requests_[count_ - 1].send_flags |= IBV_SEND_SOLICITED;
 }
 
-int WorkBatch::post(ibv_qp* qp, ibv_qp_ex* extended) {
-  if (!needs_extended_) [[likely]]
-    return post_plain(qp, 0, std::exchange(count_, 0));
+int WorkBatch::post_each(ibv_qp* qp, ibv_qp_ex* extended) {
   int returned = 0;
   for (std::size_t begin = 0; begin < count_ && returned == 0;) {
     const bool plain = entries_[begin].kind == Kind::Plain;
@@ -196,14 +194,6 @@ int WorkBatch::post(ibv_qp* qp, ibv_qp_ex* extended) {
     begin = end;
   }
   clear();
-  return returned;
-}
-
-int WorkBatch::post_plain(ibv_qp* qp, std::size_t begin, std::size_t end) {
-  ibv_send_wr* refused = nullptr;
-  ibv_send_wr* const behind = std::exchange(requests_[end - 1].next, nullptr);
-  const int returned = ::ibv_post_send(qp, &requests_[begin], &refused);
-  requests_[end - 1].next = behind;
   return returned;
 }
 

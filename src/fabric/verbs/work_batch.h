@@ -5,9 +5,8 @@
 
 #include "fabric/verbs/domain.h"
 
-#include <arpa/inet.h>
-
 #include <array>
+#include <utility>
 
 namespace perdure::fabric::verbs {
 
@@ -73,35 +72,42 @@ class WorkBatch {
   /// Requires fits(entry_count()).
   void add(const WorkRequest& request, std::uint64_t id, bool signalled, std::uint64_t message);
 
-  /// The same for a transfer that takes one entry.
-  void add_one(const WorkRequest& request, std::uint64_t id, bool signalled) {
-    static constexpr std::array<ibv_wr_opcode, 4> kOpcodes = {
-        IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ};
+  /// The same for a SEND, WRITE or READ that nothing keeps from going out as it is: within
+  /// `limits`, out of registered memory, in one entry. False: it is none, or needs a closer look.
+  bool add_plain(const WorkRequest& request, const Limits& limits, std::uint64_t id) {
+    if (request.segment_count > kSegmentsMax) return false;
     ibv_sge* gathered = segments_[count_].data();
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < request.segment_count; ++i) {
       const Segment& segment = request.segments[i];
+      if (segment.memory == nullptr) return false;
       if (segment.length == 0) continue;
       *gathered++ = {reinterpret_cast<std::uintptr_t>(segment.data),
                      static_cast<std::uint32_t>(segment.length), lkey_of(segment)};
       length += segment.length;
     }
-    const bool inlined =
-        length != 0 && request.opcode != Opcode::Read && length <= limits_.inline_bytes_max;
+    if (length > limits_.message_bytes_max || !perdure::fabric::fits(request, length, limits))
+      return false;
     ibv_send_wr& work = requests_[count_];
-    work.wr_id = id;
     work.num_sge = static_cast<int>(gathered - segments_[count_].data());
-    work.opcode = kOpcodes[static_cast<std::size_t>(request.opcode)];
-    work.send_flags =
-        (request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
-        (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
-        (inlined ? static_cast<unsigned>(IBV_SEND_INLINE) : 0) |
-        (takes_receive(request.opcode) ? static_cast<unsigned>(IBV_SEND_SOLICITED) : 0);
-    work.imm_data = ::htonl(request.immediate);
+    work.send_flags = (request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
+                      (request.signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0);
+    if (request.opcode == Opcode::Read) {
+      if (request.segment_count > limits_.read_segments_max) return false;
+      work.opcode = IBV_WR_RDMA_READ;
+    } else {
+      const bool sends = request.opcode == Opcode::Send;
+      if (!sends && request.opcode != Opcode::Write) return false;
+      work.opcode = sends ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
+      if (sends) work.send_flags |= IBV_SEND_SOLICITED;
+      if (length - 1 < limits_.inline_bytes_max) work.send_flags |= IBV_SEND_INLINE;
+    }
+    work.wr_id = id;
     work.wr.rdma.remote_addr = request.remote.base + request.remote_offset;
     work.wr.rdma.rkey = static_cast<std::uint32_t>(request.remote.key);
     entries_[count_].kind = Kind::Plain;
     ++count_;
+    return true;
   }
 
   void clear() {
@@ -110,8 +116,13 @@ class WorkBatch {
   }
 
   /// Gives all to the queue pair and is empty again. `extended` may be null where neither FLUSH nor
-  /// ATOMIC WRITE was added. Returns 0 or an errno; then some may have been posted.
-  int post(ibv_qp* qp, ibv_qp_ex* extended);
+  /// ATOMIC WRITE was added. Returns 0 or an errno; then some may have been posted. Requires that
+  /// it is not empty.
+  int post(ibv_qp* qp, ibv_qp_ex* extended) {
+    if (needs_extended_) [[unlikely]]
+      return post_each(qp, extended);
+    return post_plain(qp, 0, std::exchange(count_, 0));
+  }
 
  private:
   // FLUSH and ATOMIC WRITE have no place in ibv_send_wr: theirs is filled as far as it goes.
@@ -129,7 +140,14 @@ class WorkBatch {
                     std::size_t segments_max);
   void add_word(const WorkRequest& request, std::uint64_t id);
   void add_immediate(const WorkRequest& request, std::uint64_t id, std::uint64_t message);
-  int post_plain(ibv_qp* qp, std::size_t begin, std::size_t end);
+  int post_plain(ibv_qp* qp, std::size_t begin, std::size_t end) {
+    ibv_send_wr* refused = nullptr;
+    ibv_send_wr* const behind = std::exchange(requests_[end - 1].next, nullptr);
+    const int returned = ::ibv_post_send(qp, &requests_[begin], &refused);
+    requests_[end - 1].next = behind;
+    return returned;
+  }
+  int post_each(ibv_qp* qp, ibv_qp_ex* extended);
   int post_extended(ibv_qp_ex* qp, std::size_t begin, std::size_t end);
 
   QueueLimits limits_;
