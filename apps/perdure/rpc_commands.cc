@@ -321,7 +321,10 @@ void add_rpc_commands(Command app) {
 
   const Command drain = add_rpc_subcommand(
       rpc, "drain", "Whether every durable call is applied; exits with 1 if not", *command);
-  add_examples(drain, "  perdure rpc drain /var/lib/bank/rpc.pool && rm /var/lib/bank/rpc.pool\n");
+  add_examples(
+      drain,
+      "  perdure rpc drain /var/lib/bank/rpc.pool && bank-server-2 /var/lib/bank/rpc.pool\n"
+      "What the handlers have stored is in the same file: it stays needed.\n");
   add_threads_option(drain, command->threads);
   run_with(drain, [command] { return run_order(*command, true); });
 
