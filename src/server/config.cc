@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <variant>
 
@@ -172,13 +173,27 @@ Result<Config> load_config(const std::string& file) {
   return parse_config(text, file);
 }
 
+/// Whoever connects is told where the data plane listens: on loopback that is the asker's own.
+Result<void> refuse_unreachable_data(const Config& config) {
+  PERDURE_TRY(control, control::parse_host_port(config.control_listen));
+  PERDURE_TRY(data, control::parse_host_port(config.data_listen));
+  const bool by_tcp = std::find(config.transports.begin(), config.transports.end(),
+                                Transport::Tcp) != config.transports.end();
+  if (!by_tcp || control::is_loopback(control.host) || !control::is_loopback(data.host)) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("[control] listens at {}, for other machines, and [data] at {}, which "
+                           "they can not reach over tcp: set its listen (--data-listen) to an "
+                           "address that they reach, or \"0.0.0.0:{}\"",
+                           config.control_listen, config.data_listen, data.port)};
+}
+
 Result<void> validate(const Config& config) {
   PERDURE_TRY_VOID(control::parse_host_port(config.control_listen));
   PERDURE_TRY_VOID(control::parse_host_port(config.data_listen));
   if (config.service.directory.empty()) {
     return Error{ErrorCode::InvalidArgument, "[pools] directory is empty; name one"};
   }
-  if (config.allow_remote) return {};
+  if (config.allow_remote) return refuse_unreachable_data(config);
   for (const Transport transport : config.transports) {
     if (!fabric::is_rdma(transport) || config.fabric == Fabric::Emulated) continue;
     return Error{ErrorCode::PermissionDenied,

@@ -182,6 +182,12 @@ TEST(Config, AnAddressThatOthersReachMustBeAllowed) {
   config.control_listen = "0.0.0.0:7470";
   EXPECT_EQ(validate(config).code(), ErrorCode::PermissionDenied);
   config.allow_remote = true;
+  EXPECT_EQ(validate(config).code(), ErrorCode::InvalidArgument) << "data on loopback";
+  EXPECT_NE(validate(config).error().message.find("0.0.0.0:7471"), std::string::npos);
+  config.transports = {Transport::Shm};
+  EXPECT_TRUE(validate(config).ok());
+  config.transports = {Transport::Tcp};
+  config.data_listen = "0.0.0.0:7471";
   EXPECT_TRUE(validate(config).ok());
   config = Config{};
   config.data_listen = "10.0.0.1:7471";
