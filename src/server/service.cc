@@ -358,7 +358,11 @@ Result<void> PeerService::delete_pool(const std::string& pool, const std::string
   deregister_pool(*entry);
   const bool was_served = entry->served != nullptr;
   entry->served.reset();
-  if (auto removed = store_->remove(pool, uuid); !removed.ok()) {
+  auto removed = store_->remove(pool, uuid);
+  // What somebody else has deleted is gone from here as well, so that another can be made.
+  const bool gone =
+      !removed.ok() && removed.code() == ErrorCode::NotFound && !store_->has_pool(pool);
+  if (!removed.ok() && !gone) {
     if (was_served) (void)open_entry(*entry, Deadline::after(Nanoseconds{0}));
     return removed;
   }
@@ -367,7 +371,8 @@ Result<void> PeerService::delete_pool(const std::string& pool, const std::string
     entry->failure.reset();
     pools_.erase(pool);
   }
-  log_message(Severity::Info, fmt::format("pool '{}' ({}) is deleted", pool, uuid));
+  log_message(Severity::Info, fmt::format("pool '{}' ({}) is deleted{}", pool, uuid,
+                                          gone ? "; its file was gone already" : ""));
   return {};
 }
 

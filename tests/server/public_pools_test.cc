@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -251,6 +252,20 @@ TEST_F(PublicPools, OnlyThePoolThatIsMeantIsDeletedAndNoneInUse) {
   EXPECT_TRUE(deleted.ok()) << deleted.error().message;
   EXPECT_TRUE(peer_.pools().names().empty());
   EXPECT_EQ(open("orders").code(), ErrorCode::NotFound);
+}
+
+TEST_F(PublicPools, OneWhoseFileSomebodyDeletedMakesRoomForAnother) {
+  const std::string& at = peer_.address();
+  const auto made = create_pool(at, named("orders"));
+  ASSERT_TRUE(made.ok());
+  ASSERT_TRUE(std::filesystem::remove(peer_.pools().file("orders")));
+  EXPECT_EQ(create_pool(at, named("orders")).code(), ErrorCode::AlreadyExists);
+  EXPECT_EQ(delete_pool(at, "orders", "another").code(), ErrorCode::NotFound);
+  const auto deleted = delete_pool(at, "orders", made->uuid);
+  EXPECT_TRUE(deleted.ok()) << deleted.error().message;
+  const auto other = create_pool(at, named("orders"));
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_NE(other->uuid, made->uuid);
 }
 
 TEST_F(PublicPools, InC) {
