@@ -197,11 +197,46 @@ ExitStatus run_open(const PoolCommand& command) {
   });
 }
 
-/// Each peer's pool as it is now; what is left there is answered.
+/// The pool of each peer, by its UUID; empty where there is none. Errors: one can not be asked, or
+/// somebody writes there: with some replicas deleted the others may be too few for their log.
+Result<std::vector<std::string>> find_what_goes(const PoolCommand& command) {
+  std::vector<std::string> uuids;
+  for (const std::string& address : command.peers.peers) {
+    const Answer found = ask_one(command, address, [&](const std::string& peer, auto within) {
+      return one(describe_pool(peer, command.peers.pool, within));
+    });
+    if (!found.ok() && found.code() != ErrorCode::NotFound) {
+      return Error{
+          found.code(),
+          fmt::format("{}: {}; nothing was deleted on any peer: name only those that answer",
+                      address, found.error().message)};
+    }
+    if (found.ok() && found->front().writer_present) {
+      return Error{ErrorCode::Busy,
+                   fmt::format("{}: '{}' writes to pool '{}'; nothing was deleted on any peer: end "
+                               "it first, or close the pool (perdure pool close)",
+                               address, found->front().writer_name, command.peers.pool)};
+    }
+    uuids.push_back(found.ok() ? found->front().uuid : "");
+  }
+  return uuids;
+}
+
+/// What is left at each peer is answered. Ends at the first that refuses.
 ExitStatus run_delete(const PoolCommand& command) {
-  return ask_all(command, true, [&command](const std::string& peer, auto within) -> Answer {
-    PERDURE_TRY(now, describe_pool(peer, command.peers.pool, within));
-    PERDURE_TRY_VOID(delete_pool(peer, command.peers.pool, now.uuid, within));
+  const auto uuids = find_what_goes(command);
+  if (!uuids.ok()) return fail(uuids.error());
+  std::size_t index = 0;
+  std::string refused;
+  return ask_all(command, true, [&](const std::string& peer, auto within) -> Answer {
+    const std::string& uuid = (*uuids)[index++];
+    if (!refused.empty()) {
+      return Error{ErrorCode::Busy, fmt::format("{}: pool '{}' is not deleted, since {} refused",
+                                                peer, command.peers.pool, refused)};
+    }
+    const auto deleted = delete_pool(peer, command.peers.pool, uuid, within);
+    if (!deleted.ok() && deleted.code() != ErrorCode::NotFound) refused = peer;
+    PERDURE_TRY_VOID(deleted);
     return list_pools(peer, within);
   });
 }
@@ -211,11 +246,18 @@ struct PoolSubcommand {
   std::shared_ptr<PoolCommand> options;
 };
 
+/// What a command names. InWords: on the command line, whatever the environment or a profile say.
+enum class Names { Peers, Pool, PoolInWords };
+
 PoolSubcommand add_subcommand(Command pool, const std::string& name, const std::string& description,
-                              bool names_pool) {
+                              Names names = Names::Pool) {
   PoolSubcommand added{pool.add_subcommand(name, description), std::make_shared<PoolCommand>()};
-  add_peers_option(added.app, added.options->peers);
-  if (names_pool) add_pool_option(added.app, added.options->peers);
+  const bool in_words = names == Names::PoolInWords;
+  const Needed needed = in_words ? Needed::Never : Needed::Yes;
+  add_peers_option(added.app, added.options->peers, needed).required(true);
+  if (names != Names::Peers) {
+    add_pool_option(added.app, added.options->peers, needed).required(true);
+  }
   add_timeout_option(added.app, added.options->peers);
   added.app
       .add_option("--wait", added.options->wait_s,
@@ -232,7 +274,7 @@ Result<std::optional<ReceiveBuffers>> parse_buffers(std::string_view word) {
 }
 
 void add_create(Command pool) {
-  const auto [app, options] = add_subcommand(pool, "create", "Make a pool on every peer", true);
+  const auto [app, options] = add_subcommand(pool, "create", "Make a pool on every peer");
   PoolOptions& made = options->made;
   add_word_option(app, "--bytes", made.bytes, parse_bytes, "Size of the pool, for example 64MiB",
                   "SIZE")
@@ -259,17 +301,16 @@ void add_pool_commands(Command app) {
       app.add_subcommand("pool", "Create, list, describe, open, close, fence and delete pools");
   pool.require_subcommand();
   add_create(pool);
-  const auto list = add_subcommand(pool, "list", "The pools of every peer", false);
+  const auto list = add_subcommand(pool, "list", "The pools of every peer", Names::Peers);
   add_examples(list.app, "  perdure pool list --peers 127.0.0.1:7470");
   run_with(list.app, [options = list.options] { return run_list(*options); });
 
-  const auto describe = add_subcommand(pool, "describe", "All that peers know of a pool", true);
+  const auto describe = add_subcommand(pool, "describe", "All that peers know of a pool");
   add_examples(describe.app, "  perdure pool describe --peers 127.0.0.1:7470 --pool orders");
   run_with(describe.app, [options = describe.options] { return run_describe(*options); });
 
   const auto fence = add_subcommand(
-      pool, "fence", "End the sessions of writers of a pool, and refuse their epoch for good",
-      true);
+      pool, "fence", "End the sessions of writers of a pool, and refuse their epoch for good");
   fence.app
       .add_option("--epoch", fence.options->epoch,
                   "Refuse writers below this epoch (one above the present)")
@@ -278,21 +319,23 @@ void add_pool_commands(Command app) {
   run_with(fence.app, [options = fence.options] { return run_fence(*options); });
 
   const auto closing = add_subcommand(
-      pool, "close", "End all sessions with a pool and close it on every peer, until it is opened",
-      true);
+      pool, "close", "End all sessions with a pool and close it on every peer, until it is opened");
   add_examples(closing.app, "  perdure pool close --peers 127.0.0.1:7470 --pool orders");
   run_with(closing.app, [options = closing.options] { return run_close(*options); });
 
   const auto opening = add_subcommand(
-      pool, "open", "Open a pool that was closed, or was not available, on every peer", true);
+      pool, "open", "Open a pool that was closed, or was not available, on every peer");
   add_examples(opening.app, "  perdure pool open --peers 127.0.0.1:7470 --pool orders");
   run_with(opening.app, [options = opening.options] { return run_open(*options); });
 
-  const auto deletion =
-      add_subcommand(pool, "delete", "Destroy a pool, and all that is in it, on every peer", true);
-  add_examples(deletion.app,
-               "  perdure pool delete --peers 127.0.0.1:7470 --pool orders\n"
-               "A pool that somebody has a session with is not deleted.");
+  const auto deletion = add_subcommand(
+      pool, "delete", "Destroy a pool, and all that is in it, on every peer", Names::PoolInWords);
+  add_examples(
+      deletion.app,
+      "  perdure pool delete --peers 127.0.0.1:7470 --pool orders\n"
+      "Peers and pool are taken from the command line alone. Where somebody writes on one of "
+      "them,\n"
+      "or one does not answer, nothing is deleted on any; the first that refuses ends it.");
   run_with(deletion.app, [options = deletion.options] { return run_delete(*options); });
 }
 

@@ -186,6 +186,16 @@ TEST(Pool, IsCreatedListedDescribedAndFenced) {
   EXPECT_EQ(described.status, 0) << described.err;
   EXPECT_TRUE(contains(described.out, "evidence")) << described.out;
   EXPECT_EQ(pool("describe", {"--pool", "missing"}).status, 1);
+  // Neither what the environment names is deleted, nor anything where one of the peers is away.
+  ::setenv("PERDURE_POOL", "second", 1);
+  const Outcome unnamed = run({"pool", "delete", "--peers", cluster.all()});
+  ::unsetenv("PERDURE_POOL");
+  EXPECT_EQ(unnamed.status, 2) << unnamed.err;
+  const Outcome away =
+      run({"pool", "delete", "--peers", cluster.all() + ",127.0.0.1:1", "--pool", "second"});
+  EXPECT_EQ(away.status, 1);
+  EXPECT_TRUE(contains(away.err, "nothing was deleted on any peer")) << away.err;
+  EXPECT_EQ(pool("describe", {"--pool", "second"}).status, 0);
   const Outcome deleted = pool("delete", {"--pool", "second"});
   EXPECT_EQ(deleted.status, 0) << deleted.err;
   EXPECT_FALSE(contains(deleted.out, "second")) << deleted.out;
