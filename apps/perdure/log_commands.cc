@@ -96,6 +96,19 @@ ExitStatus refuse_log(const Error& error, const PeerOptions& peers, Format forma
   return error.code == ErrorCode::Corrupt ? ExitStatus::Damaged : ExitStatus::Failed;
 }
 
+ExitStatus refuse_change(const OpenedLog& opened, const Error& error, Format format) {
+  const std::string given_up = opened.log.status().accepted_loss;
+  if (format == Format::Json) {
+    nlohmann::ordered_json json{
+        {"format", 1}, {"refused", {{"code", to_string(error.code)}, {"message", error.message}}}};
+    json["accepted_loss"] = given_up;
+    if (opened.lost) json["lost"] = loss_json(*opened.lost);
+    print(json_text(json, 2) + "\n");
+  }
+  print_error(error);
+  return given_up.empty() ? ExitStatus::Failed : ExitStatus::LossAccepted;
+}
+
 std::string repairs_text(const std::vector<RepairReport>& repairs) {
   std::string text;
   for (const RepairReport& each : repairs) {

@@ -52,6 +52,10 @@ Result<OpenedLog> open_log(const LogOptions& options, const PeerOptions& peers);
 /// Cost: when records are lost every replica is read.
 ExitStatus refuse_log(const Error& error, const PeerOptions& peers, Format format);
 
+/// The same for what is not done with a log that is open. Where records were given up when it was
+/// opened, it says so, and the status is LossAccepted.
+ExitStatus refuse_change(const OpenedLog& opened, const Error& error, Format format);
+
 /// Why it is no whole replica, as far as its start tells; empty when nothing is wrong.
 std::string problem_of(const log::LogStart& start);
 

@@ -70,7 +70,7 @@ ExitStatus run_repair(const MaintenanceCommand& command) {
   Log& log = opened->log;
   std::vector<RepairReport> repairs = log.take_repairs();
   auto repaired = log.repair();
-  if (!repaired.ok()) return refuse_log(repaired.error(), command.writer.peers, command.format);
+  if (!repaired.ok()) return refuse_change(*opened, repaired.error(), command.format);
   for (RepairReport& report : *repaired) repairs.push_back(std::move(report));
   const auto closed = log.close();  // not ok: a replica lacks something, or may
   const LogStatus status = log.status();
@@ -122,8 +122,10 @@ ExitStatus run_trim(const MaintenanceCommand& command) {
   const LogStatus before = log.status();
   const auto place =
       command.to_given ? Result<Lsn>(Lsn{command.to}) : place_to_keep(command, before);
-  if (!place.ok()) return fail(place.error());
-  if (const auto trimmed = log.trim(*place); !trimmed.ok()) return fail(trimmed.error());
+  if (!place.ok()) return refuse_change(*opened, place.error(), command.format);
+  if (const auto trimmed = log.trim(*place); !trimmed.ok()) {
+    return refuse_change(*opened, trimmed.error(), command.format);
+  }
   const auto closed = log.close();  // not ok: a replica lacks something, or may
   const LogStatus status = log.status();
   if (command.format == Format::Json) {

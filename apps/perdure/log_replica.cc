@@ -154,11 +154,13 @@ ExitStatus run_change(const ChangeCommand& command, Change what) {
   if (!opened.ok()) return refuse_log(opened.error(), command.writer.peers, command.format);
   Log& log = opened->log;
   const auto changed = change(log, what, command);
-  if (!changed.ok()) return fail(changed.error());
+  if (!changed.ok()) return refuse_change(*opened, changed.error(), command.format);
   (void)log.close();
   const LogStatus status = log.status();
   if (command.format == Format::Json) {
-    ordered_json json{{"format", 1}, {"quorum", status.quorum}};
+    ordered_json json{
+        {"format", 1}, {"quorum", status.quorum}, {"accepted_loss", status.accepted_loss}};
+    if (opened->lost) json["lost"] = loss_json(*opened->lost);
     json["replicas"] = ordered_json::array();
     for (const ReplicaStatus& each : status.replicas) {
       json["replicas"].push_back(

@@ -89,6 +89,29 @@ TEST_P(Loss, IsRefusedToWhoeverAppendsUntilItIsAccepted) {
   EXPECT_EQ(run(cluster_.log("read")).out, "first\nfifth\nsixth\n");
 }
 
+// Opening the log has given the records up, whatever comes of what was asked for then.
+TEST_P(Loss, IsSaidAlsoWhereWhatCameThenCouldNotBeDone) {
+  const Outcome refused = expect_document(cluster_.log("trim", {"--accept-loss", "--to", "12345"}),
+                                          "log-repair.schema.json");
+  EXPECT_EQ(refused.status, 5) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "12345")) << refused.err;
+  const json document = json::parse(refused.out);
+  EXPECT_EQ(document["refused"]["code"], "invalid-argument");
+  EXPECT_NE(document["accepted_loss"], "");
+  expect_lost(document);
+  EXPECT_EQ(run(cluster_.log("trim", {"--to", "12345"})).status, 1) << "nothing is given up again";
+}
+
+TEST_P(Loss, IsSaidByWhoChangesTheReplicas) {
+  const Outcome changed = run({"log", "replica", "quorum", "--peers", cluster_.all(), "--pool",
+                               "orders", "--new-quorum", "3", "--accept-loss", "--format", "json"});
+  EXPECT_EQ(changed.status, 5) << changed.err;
+  const json document = json::parse(changed.out);
+  EXPECT_EQ(document["quorum"], 3);
+  EXPECT_NE(document["accepted_loss"], "");
+  expect_lost(document);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Loss, testing::Values("singleton", "compound"),
                          [](const auto& shape) { return std::string(shape.param); });
 
