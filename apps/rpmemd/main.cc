@@ -50,6 +50,7 @@ librpmem.so.1 runs it over ssh; by hand it is of use with --remove:
 struct Arguments {
   std::string config;
   std::string removed;
+  bool removing = false;
   std::uint64_t threads = 0;
   bool force = false;
   bool pool_set = false;
@@ -248,8 +249,14 @@ int serve(const DaemonConfig& config, Channel& channel) {
     const auto request = channel.receive(std::nullopt);
     // The client is gone, and may come again at once: the locks on the parts end with the process,
     // and all that was acknowledged is durable.
-    if (!request.ok()) ::_exit(request.code() == ErrorCode::Disconnected ? 0 : EPROTO);
-    if (!channel.send(host.handle(*request), Deadline::after(kSendWithin))) return 0;
+    if (!request.ok()) {
+      host.remove_unused();
+      ::_exit(request.code() == ErrorCode::Disconnected ? 0 : EPROTO);
+    }
+    if (!channel.send(host.handle(*request), Deadline::after(kSendWithin))) {
+      host.remove_unused();
+      return 0;
+    }
   }
   return 0;
 }
@@ -273,7 +280,10 @@ ListenerOptions listener_options(const Arguments& from) {
     Arguments own = from;
     own.listen.clear();
     for (std::size_t index = 0; index < words.size(); ++index) {
-      if (words[index] == "--remove") own.removed = words[++index];
+      if (words[index] == "--remove") {
+        own.removing = true;
+        own.removed = words[++index];
+      }
       own.force = own.force || words[index] == "--force";
       own.pool_set = own.pool_set || words[index] == "--pool-set";
     }
@@ -288,7 +298,7 @@ int run_as(const Arguments& arguments) {
     const auto logs = begin_logging(*config);
     if (!logs.ok()) config = logs.error();
   }
-  if (!arguments.removed.empty()) {
+  if (arguments.removing) {
     if (config.ok()) return remove_set(*config, arguments);
     fmt::print(stderr, "rpmemd: {}\n", config.error().message);
     return EINVAL;
@@ -322,7 +332,9 @@ int run(int argc, char** argv) {
   Arguments arguments;
   describe(program, arguments);
   switch (program.parse(argc, argv)) {
-    case app::Program::Parsed::Right: return run_as(arguments);
+    case app::Program::Parsed::Right:
+      arguments.removing = program.is_written("--remove");
+      return run_as(arguments);
     case app::Program::Parsed::Answered: return 0;
     case app::Program::Parsed::Wrong: break;
   }

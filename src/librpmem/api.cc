@@ -6,10 +6,13 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "core/json.h"
 #include "core/log_message.h"
 #include "core/thread_text.h"
 #include "core/try.h"
@@ -85,11 +88,24 @@ class KeepErrno {
 
 Error wrong(const std::string& what) { return {ErrorCode::InvalidArgument, what}; }
 
+/// Of a set, as a path at the target: what could not travel there is refused here.
+Result<void> check_set(const char* set) {
+  const std::string_view name(set);
+  if (name.empty()) return wrong("the name of the set is empty");
+  if (name.size() >= PATH_MAX) {
+    return wrong(fmt::format("the name of the set has {} bytes; paths end at {}", name.size(),
+                             PATH_MAX - 1));
+  }
+  if (!perdure::is_utf8(name)) return wrong("the name of the set is not UTF-8; rename it");
+  return {};
+}
+
 Result<perdure::rpmem::RemotePoolOptions> options_for(const char* target, const char* set,
                                                       const void* at, std::size_t bytes,
                                                       const unsigned* lanes) {
   perdure::librpmem::begin_logging();
   if (target == nullptr || set == nullptr) return wrong("no target, or no set");
+  PERDURE_TRY_VOID(check_set(set));
   if (lanes == nullptr || *lanes == 0) return wrong("a pool needs at least one lane");
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const bool aligned = reinterpret_cast<std::uintptr_t>(at) % page == 0 && bytes % page == 0;
@@ -250,6 +266,7 @@ int rpmem_remove(const char* target, const char* pool_set_name, int flags) {
   perdure::librpmem::begin_logging();
   const auto removed = [&]() -> Result<int> {
     if (target == nullptr || pool_set_name == nullptr) return wrong("no target, or no set");
+    PERDURE_TRY_VOID(check_set(pool_set_name));
     PERDURE_TRY_VOID(
         check_flags(static_cast<unsigned>(flags), RPMEM_REMOVE_FORCE | RPMEM_REMOVE_POOL_SET));
     PERDURE_TRY(parsed, perdure::rpmem::parse_target(target));

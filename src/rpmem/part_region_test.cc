@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "core/try.h"
+#include "rpmem/pool_host.h"
 #include "testing/temporary_directory.h"
 #include "testing/told_medium.h"
 
@@ -131,6 +134,34 @@ TEST(PartRegion, APartForWhichTheFlushOfTheWeakestDoesNothingIsRefused) {
   for (const char* part :
        {"p0 is not made durable by that", "pmem0/dax/write_cache says 0", "write 1 to it"}) {
     EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+  }
+}
+
+// Else whoever's link broke while it made a pool could never make it again.
+TEST(PoolHost, OfAClientThatIsGoneOnlyWhatItMadeAndNeverHadIsRemoved) {
+  test::TestDirectory directory;
+  std::ofstream(directory.file("pool.set"))
+      << "PMEMPOOLSET\nOPTION NOHDRS\n8M " << directory.file("p0") << "\n";
+  PoolHostOptions options;
+  options.directories = {directory.path(), {}};
+  PoolAsk ask;
+  ask.set = "pool.set";
+  for (const bool closes : {false, true, false}) {
+    auto host = std::make_unique<PoolHost>(options);
+    const auto made = host->create(ask);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    ASSERT_TRUE(std::filesystem::exists(directory.file("p0")));
+    EXPECT_TRUE(!closes || host->close(false).ok());
+    host->remove_unused();
+    EXPECT_EQ(std::filesystem::exists(directory.file("p0")), closes);
+    host.reset();
+    if (!closes) continue;
+    // What was there before is nothing that its client made.
+    PoolHost next(options);
+    ASSERT_TRUE(next.open(ask).ok());
+    next.remove_unused();
+    EXPECT_TRUE(std::filesystem::exists(directory.file("p0")));
+    std::filesystem::remove(directory.file("p0"));
   }
 }
 

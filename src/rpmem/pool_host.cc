@@ -144,12 +144,11 @@ Result<void> PoolHost::offer(Transport transport) {
   service_.reset();
   device_.reset();
   PERDURE_TRY(device, open_device(transport));
-  device_ = std::move(device);
   server::ServiceOptions options = options_.service;
   options.sessions_max = kSessionsMax;
   options.connect_within = kGrantedFor;
   server::DataPlane plane;
-  plane.device = device_.get();
+  plane.device = device.get();
   if (transport == Transport::Tcp && !options_.listen_host.empty()) {
     plane.listen = control::to_string(control::HostPort{options_.listen_host, 0});
   }
@@ -159,6 +158,7 @@ Result<void> PoolHost::offer(Transport transport) {
   shape.kind = "rpmem";
   PERDURE_TRY(pool, pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), shape));
   PERDURE_TRY_VOID(service->add_pool(kPoolName, std::move(pool)));
+  device_ = std::move(device);
   service_ = std::move(service);
   return {};
 }
@@ -167,13 +167,19 @@ Result<control::SessionGrant> PoolHost::open_session(const control::SessionAsk& 
   PERDURE_TRY_VOID(require_pool());
   PERDURE_TRY_VOID(region_->check());
   PERDURE_TRY_VOID(offer(ask.transport.value_or(Transport::Tcp)));
-  return service_->open_session(ask.request, ask.transport);
+  auto granted = service_->open_session(ask.request, ask.transport);
+  granted_ = granted_ || granted.ok();
+  return granted;
 }
 
 Result<void> PoolHost::end_session(std::uint64_t session) {
   PERDURE_TRY_VOID(require_pool());
   if (service_ == nullptr) return {};
   return service_->close_session(session);
+}
+
+void PoolHost::remove_unused() {
+  if (created_ && !granted_ && !closed_) (void)close(true);
 }
 
 void PoolHost::abandon() {

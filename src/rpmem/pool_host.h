@@ -46,6 +46,9 @@ class PoolHost {
   bool closed() const { return closed_; }
   /// What its sessions have to do, where they have no threads: see PeerService::pump.
   bool pump() { return service_ != nullptr && service_->pump(); }
+  /// The client is gone without closing the pool: what it had made and never got a session with is
+  /// removed, so that it can make it again.
+  void remove_unused();
   /// The process or the machine is gone: see PeerService::abandon.
   void abandon();
 
@@ -68,6 +71,7 @@ class PoolHost {
 
   const PoolHostOptions options_;
   bool created_ = false;
+  bool granted_ = false;  // a session, at some time
   bool closed_ = false;
   // Destroyed in reverse: sessions, then the device, then the mapping, then the locks.
   std::unique_ptr<PartSet> parts_;

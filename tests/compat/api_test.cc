@@ -255,6 +255,17 @@ TEST_F(RpmemErrors, WrongArgumentsAreInvalidAndHurtNothing) {
   EXPECT_EQ(rpmem_close(pool), 0);
 }
 
+TEST_F(RpmemErrors, ANameThatIsNoneIsRefusedHere) {
+  const Memory memory;
+  // 0xff is no UTF-8.
+  for (const std::string& name :
+       {std::string(), std::string(70000, 'a'), std::string("r\xff.set")}) {
+    EXPECT_EQ(refused(create(memory, name.c_str()) == nullptr), EINVAL) << name.substr(0, 9);
+    EXPECT_EQ(refused(open(memory, name.c_str()) == nullptr), EINVAL) << name.substr(0, 9);
+    EXPECT_EQ(refused(rpmem_remove("localhost", name.c_str(), RPMEM_REMOVE_FORCE) != 0), EINVAL);
+  }
+}
+
 TEST_F(RpmemErrors, WhatTheTargetHasSaysWhichErrno) {
   const Memory memory;
   EXPECT_EQ(refused(open(memory, "no.set") == nullptr), ENOENT);
