@@ -2,6 +2,7 @@
 // a judge beside them that knows what was promised. The worlds are testing/torture's.
 #include "commands.h"
 #include "core/counted.h"
+#include "core/text_file.h"
 #include "output.h"
 #include "testing/temporary_directory.h"
 #include "testing/torture/campaign.h"
@@ -17,7 +18,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include "core/json.h"
 #include "core/try.h"
@@ -181,11 +181,9 @@ Result<CampaignState> resumed(const Scenario& scenario, const TortureOptions& op
 void keep_state(const Scenario& scenario, const TortureOptions& options,
                 const CampaignState& state) {
   if (options.resume.empty()) return;
-  const std::string fresh = options.resume + ".new";
-  std::ofstream(fresh) << json_text(campaign_json(scenario, options, state)) << '\n';
-  std::error_code failed;
-  std::filesystem::rename(fresh, options.resume, failed);
-  if (failed) print_warning("the campaign's file can not be written: " + failed.message());
+  const auto kept =
+      write_file(options.resume, json_text(campaign_json(scenario, options, state)) + '\n');
+  if (!kept.ok()) print_warning("the campaign is not kept: " + kept.error().message);
 }
 
 std::string coverage_text(const Scenario& scenario, const Coverage& coverage) {
