@@ -164,6 +164,33 @@ TEST(Pool, ThatIsMissingIsNamedOnceWithWhatMayHaveBeenMeant) {
   EXPECT_EQ(occurrences(described.err, "ordres"), 1u) << described.err;
 }
 
+TEST(Pool, IsDeletedNowhereWhileSomebodyWritesToOneOfThem) {
+  Cluster cluster;
+  const std::string written = cluster.address(0);
+  const std::string idle = cluster.address(1);
+  ASSERT_EQ(run({"pool", "create", "--peers", idle + "," + written, "--pool", "bills", "--bytes",
+                 "1MiB"})
+                .status,
+            0);
+  CommandProcess writer({"log", "append", "--peers", written, "--pool", "bills"});
+  writer.write("one\n");
+  const auto has_writer = [&] {
+    const Outcome said = run({"pool", "describe", "--peers", written, "--pool", "bills"});
+    return contains(said.out, "has a session: yes");
+  };
+  for (int tries = 0; tries < 100 && !has_writer(); ++tries) ASSERT_TRUE(writer.running());
+  // The one that would let it go is named first.
+  const std::vector<std::string> all = {"pool",   "delete", "--peers", idle + "," + written,
+                                        "--pool", "bills"};
+  const Outcome refused = run(all);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err, "nothing was deleted on any peer")) << refused.err;
+  EXPECT_EQ(run({"pool", "describe", "--peers", idle, "--pool", "bills"}).status, 0);
+  writer.close_input();
+  EXPECT_EQ(writer.wait().status, 0);
+  EXPECT_EQ(run(all).status, 0);
+}
+
 TEST(Pool, IsCreatedListedDescribedAndFenced) {
   Cluster cluster;
   const auto pool = [&](const std::string& what, std::vector<std::string> more) {
