@@ -168,10 +168,10 @@ TEST(Pool, IsDeletedNowhereWhileSomebodyWritesToOneOfThem) {
   Cluster cluster;
   const std::string written = cluster.address(0);
   const std::string idle = cluster.address(1);
-  ASSERT_EQ(run({"pool", "create", "--peers", idle + "," + written, "--pool", "bills", "--bytes",
-                 "1MiB"})
-                .status,
-            0);
+  ASSERT_EQ(
+      run({"pool", "create", "--peers", idle + "," + written, "--pool", "bills", "--bytes", "1MiB"})
+          .status,
+      0);
   CommandProcess writer({"log", "append", "--peers", written, "--pool", "bills"});
   writer.write("one\n");
   const auto has_writer = [&] {
