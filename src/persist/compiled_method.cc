@@ -104,6 +104,40 @@ std::vector<Item> flushed_items(const Method& method, std::size_t index) {
   return written_items(method, index) == items ? items : std::vector<Item>{};
 }
 
+/// Whether a FLUSH is behind a message that survives in its receive buffer, and is to say that it
+/// does.
+bool speaks_for_message(const Method& method, std::size_t index) {
+  const std::vector<Item>& named = method.requester[index].items;
+  const auto begin = method.requester.begin();
+  return std::any_of(
+      begin, begin + static_cast<std::ptrdiff_t>(index), [&](const RequesterStep& step) {
+        if (step.kind != RequesterStep::Kind::Post || !step.replay) return false;
+        return named.empty() || std::any_of(step.items.begin(), step.items.end(), [&](Item item) {
+                 return std::count(named.begin(), named.end(), item) != 0;
+               });
+      });
+}
+
+/// Where a FLUSH says nothing of messages, a READ inside something written still pushes them.
+bool lies_in_something_written(const Method& method, std::size_t index) {
+  const std::vector<Item> written = written_items(method, index);
+  return std::count(written.begin(), written.end(), covered_item(method, index)) != 0;
+}
+
+/// Refuses a FLUSH that would say that messages survive, and does not make them.
+Result<void> check_messages_flushed(const Method& method, std::size_t index,
+                                    const ServerProfile& profile, const CompiledRequest& request) {
+  if (profile.domain == PersistenceDomain::Wsp || !speaks_for_message(method, index)) return {};
+  if (request.opcode == fabric::Opcode::Flush) return {};
+  if (lies_in_something_written(method, index)) return {};
+  return unsupported(
+      method, profile.domain == PersistenceDomain::Dmp
+                  ? "behind a message, only a FLUSH to persistence says that it survives in its "
+                    "receive buffer on dmp, and this connection has none"
+                  : "behind a message, only a native FLUSH says that it survives in its receive "
+                    "buffer, and this connection has none");
+}
+
 /// A native FLUSH where there is one that suffices: of each item that was written, so that what it
 /// makes persistent or visible is named; behind messages alone, of anything, since it comes after
 /// them. Else a READ inside the last item: on its way to memory it pushes everything before it
@@ -111,20 +145,23 @@ std::vector<Item> flushed_items(const Method& method, std::size_t index) {
 Result<std::vector<Item>> compile_flush(const Method& method, std::size_t index,
                                         const ServerProfile& profile, const Capabilities& usable,
                                         CompiledRequest& request) {
-  const std::vector<Item> items = flushed_items(method, index);
-  const bool persists = usable.native_flush && usable.persistent_flush && !items.empty();
+  const bool dmp = profile.domain == PersistenceDomain::Dmp;
+  // To persistence it takes what it names, and where inbound data goes past the caches, what came
+  // before it (docs/hardware.md, what to verify first on an RNIC).
+  const bool reaches =
+      !flushed_items(method, index).empty() || (dmp && dma_bypasses_caches(profile));
+  const bool persists = usable.native_flush && usable.persistent_flush && reaches;
   // To visibility a FLUSH promises that, of the bytes that it names (InfiniBand Specification
   // A19.4.1), and nothing of the memory controllers, into which a READ pushes what was written.
-  const bool shows =
-      usable.native_flush && (items.empty() || profile.domain != PersistenceDomain::Dmp);
+  const bool shows = usable.native_flush && !dmp;
   if (persists || shows) request.opcode = fabric::Opcode::Flush;
   if (persists) request.placement = fabric::FlushPlacement::Persistence;
-  const bool rests_on_it = profile.capabilities.persistent_flush &&
-                           profile.domain == PersistenceDomain::Dmp &&
-                           !dma_bypasses_caches(profile);
+  const bool rests_on_it =
+      profile.capabilities.persistent_flush && dmp && !dma_bypasses_caches(profile);
   if (rests_on_it && !persists) {
     return unsupported(method, "this connection has no FLUSH to persistence");
   }
+  PERDURE_TRY_VOID(check_messages_flushed(method, index, profile, request));
   const std::vector<Item> written = written_items(method, index);
   const bool names = request.opcode == fabric::Opcode::Flush && !written.empty();
   return names ? written : std::vector<Item>{covered_item(method, index)};

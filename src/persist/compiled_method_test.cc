@@ -108,5 +108,75 @@ TEST(CompiledFlush, OneToPersistenceNamesEachRange) {
   }
 }
 
+/// A message that stays in its receive buffer, and a FLUSH that says so.
+Method replayed_message() {
+  Method method;
+  method.name = "send-replay-flush";
+  method.primary = Primary::Send;
+  method.shape = singleton();
+  method.requester = {post(Verb::Send, {0}), post(Verb::Flush, {0})};
+  method.requester.front().replay = true;
+  RequesterStep completion;
+  completion.kind = RequesterStep::Kind::WaitCompletion;
+  completion.of = 1;
+  method.requester.push_back(completion);
+  return method;
+}
+
+/// Of that, or of one that also WRITEs an item behind the message.
+Result<std::vector<CompiledMethod>> compile_replayed(PersistenceDomain domain,
+                                                     const Capabilities& can,
+                                                     bool writes_behind = false) {
+  ServerProfile profile;
+  profile.domain = domain;
+  profile.ddio = Ddio::Off;
+  profile.receive_buffers = ReceiveBuffers::Pm;
+  profile.transport = Transport::InfiniBand;
+  profile.write_order = WriteOrder::Ordered;
+  profile.capabilities = can;
+  Method method = replayed_message();
+  if (writes_behind) {
+    method.shape.items_per_epoch = {2};
+    method.requester.insert(method.requester.begin() + 1, post(Verb::Write, {1}));
+    method.requester[2].items = {0, 1};
+    method.requester[3].of = 2;
+  }
+  return compile({method}, profile, can, {16, 4096});
+}
+
+// What is in a receive buffer is in no range that a READ lies in, and what is only visible is not
+// in the memory controller.
+TEST(CompiledFlush, BehindAMessageItReachesPersistenceOnDmpOrIsRefused) {
+  const Capabilities visible{.native_flush = true};
+  const Capabilities persistent{.native_flush = true, .persistent_flush = true};
+  for (const Capabilities& can : {Capabilities{}, visible}) {
+    const auto refused = compile_replayed(PersistenceDomain::Dmp, can);
+    ASSERT_EQ(refused.code(), ErrorCode::Unsupported);
+    EXPECT_NE(refused.error().message.find("FLUSH to persistence"), std::string::npos)
+        << refused.error().message;
+  }
+  const auto reaches = compile_replayed(PersistenceDomain::Dmp, persistent);
+  ASSERT_TRUE(reaches.ok()) << reaches.error().message;
+  EXPECT_EQ(reaches->front().requests[1].opcode, fabric::Opcode::Flush);
+  EXPECT_EQ(reaches->front().requests[1].placement, fabric::FlushPlacement::Persistence);
+
+  EXPECT_EQ(compile_replayed(PersistenceDomain::Mhp, {}).code(), ErrorCode::Unsupported);
+  const auto in_caches = compile_replayed(PersistenceDomain::Mhp, visible);
+  ASSERT_TRUE(in_caches.ok()) << in_caches.error().message;
+  EXPECT_EQ(in_caches->front().requests[1].opcode, fabric::Opcode::Flush);
+  EXPECT_NE(in_caches->front().requests[1].placement, fabric::FlushPlacement::Persistence);
+  EXPECT_TRUE(compile_replayed(PersistenceDomain::Wsp, {}).ok());
+}
+
+TEST(CompiledFlush, AReadInsideWhatWasWrittenPushesTheMessageBeforeIt) {
+  for (const Capabilities& can : {Capabilities{}, Capabilities{.native_flush = true}}) {
+    const auto compiled = compile_replayed(PersistenceDomain::Dmp, can, /*writes_behind=*/true);
+    ASSERT_TRUE(compiled.ok()) << compiled.error().message;
+    const CompiledRequest& last = compiled->front().requests.back();
+    EXPECT_EQ(last.opcode, fabric::Opcode::Read);
+    EXPECT_EQ(last.item, 1);
+  }
+}
+
 }  // namespace
 }  // namespace perdure::persist

@@ -55,14 +55,16 @@ class Catalog {
     facts_.arrival_is_enough = delivery_keeps && !early && server.qp_type == QpType::Rc;
     facts_.messages_survive =
         durable && server.receive_buffers == ReceiveBuffers::Pm && !facts_.responder_must_flush;
-    // A READ in place of a FLUSH has to lie inside what was written, and no requester reaches a
-    // receive buffer. Its answer still says that all before it has arrived.
-    facts_.flush_takes_messages =
-        server.capabilities.native_flush || server.domain == PersistenceDomain::Wsp;
-    facts_.atomic_write = server.capabilities.atomic_write;
-    facts_.written_in_order = keeps_write_order(server);
     facts_.flush_persists =
         dmp && server.capabilities.native_flush && server.capabilities.persistent_flush;
+    // A READ in place of a FLUSH has to lie inside what was written, and no requester reaches a
+    // receive buffer. Its answer still says that all before it has arrived. A FLUSH to visibility
+    // says nothing of the memory controllers (InfiniBand Specification A19.4.1).
+    facts_.flush_takes_messages = server.domain == PersistenceDomain::Wsp ||
+                                  (server.capabilities.native_flush && !dmp) ||
+                                  facts_.flush_persists;
+    facts_.atomic_write = server.capabilities.atomic_write;
+    facts_.written_in_order = keeps_write_order(server);
     const bool by_rnic = durable && server.domain >= PersistenceDomain::Dmp;
     facts_.persists_in_order = by_rnic && server.capabilities.ordered_persist;
     facts_.sflush_persists = by_rnic && server.capabilities.send_flush;

@@ -20,6 +20,7 @@ ServerProfile profile_of(PersistenceDomain domain, Ddio ddio, ReceiveBuffers buf
   profile.receive_buffers = buffers;
   profile.transport = transport;
   profile.capabilities.native_flush = ddio == Ddio::Off;
+  profile.capabilities.persistent_flush = dma_bypasses_caches(profile);
   return profile;
 }
 
@@ -246,6 +247,26 @@ TEST(MethodSet, BehindAMessageAReadIsNoFlush) {
     for (const Candidate& each : *others) {
       EXPECT_FALSE(replays(each.method)) << each.method.name;
     }
+  }
+}
+
+// To visibility it says nothing of the memory controllers, and on dmp only what is there survives.
+TEST(MethodSet, BehindAMessageAFlushToVisibilityIsNoneOnDmp) {
+  const CostModel costs = default_costs(Transport::InfiniBand);
+  for (const auto domain : {PersistenceDomain::Dmp, PersistenceDomain::Mhp}) {
+    ServerProfile profile =
+        profile_of(domain, Ddio::Off, ReceiveBuffers::Pm, Transport::InfiniBand);
+    profile.capabilities.persistent_flush = false;
+    SetOptions options = options_of(false);
+    options.primary = Primary::Send;
+    const auto choice = choose_methods(profile, options, costs);
+    ASSERT_TRUE(choice.ok()) << choice.error().message;
+    EXPECT_EQ(replays(choice->batches.small), domain == PersistenceDomain::Mhp)
+        << choice->batches.small.name;
+    profile.capabilities.persistent_flush = true;
+    const auto reaches = choose_methods(profile, options, costs);
+    ASSERT_TRUE(reaches.ok()) << reaches.error().message;
+    EXPECT_TRUE(replays(reaches->batches.small)) << reaches->batches.small.name;
   }
 }
 

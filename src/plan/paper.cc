@@ -158,6 +158,9 @@ std::vector<ServerProfile> paper_profiles(Transport transport) {
       for (const ReceiveBuffers buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
         ServerProfile profile{domain, ddio, buffers, transport, {}};
         profile.capabilities.native_flush = true;
+        // The papers' FLUSH reaches the memory controllers wherever inbound data goes past the
+        // caches.
+        profile.capabilities.persistent_flush = domain == Dmp && dma_bypasses_caches(profile);
         profile.capabilities.atomic_write = true;
         profile.write_order = WriteOrder::Ordered;
         profiles.push_back(profile);

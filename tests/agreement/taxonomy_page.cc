@@ -33,6 +33,9 @@ inbound data lands in the last-level cache. *receive buffers*: whether messages 
 persistent memory. *Round trips*: how often the requester waits. *dma dirties*: whether what an RNIC
 writes into a file's page makes it dirty, so that a sync writes it. *Write order*: whether WRITEs of one connection are
 placed in the order of posting. The papers take that for granted; the tables do so, too, and the section after them does not.
+*FLUSH*: in the tables it reaches the memory controllers on dmp with ddio off, as the papers' does. A native one to visibility does
+not: behind WRITEs Perdure posts a READ in its place, and behind a message alone it plans nothing that rests on one (there
+`send-copy-flush-ack` takes the place of `send-replay-flush`).
 
 **Proved** means: in every state that the machine of `src/check/model.h` can reach, with power failing
 there, what was acknowledged is recovered, nothing of a later epoch survives without the
