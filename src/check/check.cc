@@ -83,8 +83,36 @@ Report run_script(const Script& script, const ServerProfile& profile, const Comp
 }
 
 InFlight in_flight(const CheckOptions& options) {
-  return {options.updates_in_flight, options.between, options.connections, options.spread};
+  return {options.updates_in_flight, options.between, options.connections, options.spread,
+          options.gathered};
 }
+
+namespace {
+
+/// Whether it matters that the responder may store what a later message brings before it flushes
+/// what an earlier one did.
+bool gathering_matters(const ServerProfile& profile, const CheckOptions& options) {
+  const bool durable = options.level == Level::Durable || options.level == Level::Committed;
+  const bool drains =
+      profile.domain == PersistenceDomain::Dmp || profile.domain == PersistenceDomain::Page;
+  return durable && drains && options.updates_in_flight > 1 && options.between == Between::Ordered;
+}
+
+Report explore_updates(const Method& method, const ServerProfile& profile, CheckOptions options) {
+  const CompileOptions compiled{options.level, options.units_per_item, options.recovery};
+  const Script script = make_script(method, in_flight(options));
+  Report report = run_script(script, profile, compiled, options.states_max);
+  if (!report.holds() || options.gathered || !gathering_matters(profile, options)) return report;
+  options.gathered = true;
+  const Script gathered = make_script(method, in_flight(options));
+  if (gathered.reactions == script.reactions) return report;
+  Report other = run_script(gathered, profile, compiled, options.states_max);
+  other.states += report.states;
+  other.transitions += report.transitions;
+  return other;
+}
+
+}  // namespace
 
 Report check(const Method& method, const ServerProfile& profile, const CheckOptions& options) {
   if (const auto reason = meaningless(method)) return report_not_modelled(*reason);
@@ -95,9 +123,7 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
     return report_not_modelled(
         fmt::format("one connection or {}, not {}", kConnectionsMax, options.connections));
   }
-  Report report =
-      run_script(make_script(method, in_flight(options)), profile,
-                 {options.level, options.units_per_item, options.recovery}, options.states_max);
+  Report report = explore_updates(method, profile, options);
   report.bounds.in_flight = in_flight(options);
   if (report.holds() && is_refused(method, profile)) return report_refused(method);
   return report;

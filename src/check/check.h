@@ -16,6 +16,10 @@ struct CheckOptions {
   std::size_t connections = 1;            // 2: to one responder, with no order between them
   Spread spread = Spread::Epochs;         // what goes over which of them
   Recovery recovery = Recovery::Careful;  // the others are wrong: to see that it is noticed
+  /// Only what happens where the responder flushes for several messages at once. Without it check()
+  /// explores that as well where it can make a difference: between ordered updates, where what is
+  /// visible has to drain.
+  bool gathered = false;
   std::uint64_t states_max = 50'000'000;  // above: LimitReached; about 1 GiB for a usual method
 };
 

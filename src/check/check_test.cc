@@ -97,6 +97,67 @@ TEST(Check, AFlushToPersistenceReachesTheRangeThatItNames) {
   EXPECT_EQ(verdict(flushing({b}), server(PersistenceDomain::Dmp)), "holds");
 }
 
+/// One message with the items of an update, stored and flushed in their order.
+Method one_message(const UpdateShape& shape) {
+  std::vector<Item> all;
+  std::vector<ResponderAction> reaction;
+  for (Item item = 0; item < shape.items(); ++item) {
+    all.push_back(item);
+    reaction.push_back(copy(item));
+    reaction.push_back(flush(item));
+  }
+  reaction.push_back(ack());
+  return make(shape, {post(Verb::Send, all), acknowledgement()}, {reaction});
+}
+
+// The responder receives two messages at a time. What the second brings is stored before what the
+// first ends with is flushed, and may drain before it.
+TEST(Check, OfMessagesThatAreHandledTogetherALaterOneMaySurviveAlone) {
+  CheckOptions two;
+  two.updates_in_flight = 2;
+  for (const UpdateShape& shape : {singleton(), compound()}) {
+    for (const auto domain : {PersistenceDomain::Dmp, PersistenceDomain::Page}) {
+      const Method method = one_message(shape);
+      EXPECT_EQ(verdict(method, server(domain)), "holds");
+      EXPECT_EQ(verdict(method, server(domain), two), "later-implies-earlier");
+      CheckOptions prefix = two;
+      prefix.between = Between::AcknowledgedInOrder;
+      EXPECT_EQ(verdict(method, server(domain), prefix), "holds");
+      prefix.gathered = true;
+      EXPECT_EQ(verdict(method, server(domain), prefix), "holds");
+    }
+    EXPECT_EQ(verdict(one_message(shape), server(PersistenceDomain::Mhp), two), "holds");
+  }
+}
+
+// One epoch is flushed before the next is stored, together or not: the answer says so.
+TEST(Check, WhatIsFlushedTogetherIsFlushedBeforeItIsAnswered) {
+  CheckOptions options;
+  options.gathered = true;
+  options.between = Between::AcknowledgedInOrder;
+  options.updates_in_flight = 3;
+  EXPECT_EQ(verdict(one_message(compound()), server(PersistenceDomain::Dmp), options), "holds");
+  Method hasty = one_message(singleton());
+  hasty.responder[0] = {copy(a), ack()};
+  EXPECT_EQ(verdict(hasty, server(PersistenceDomain::Dmp), options),
+            "acknowledged-implies-durable");
+}
+
+// Nothing comes together with what the requester waits for.
+TEST(Check, MessagesThatAreWaitedForAreNotHandledTogether) {
+  const Method method =
+      make(compound(),
+           {post(Verb::Send, {a}), acknowledgement(), post(Verb::Send, {b}), acknowledgement()},
+           {{copy(a), flush(a), ack()}, {copy(b), flush(b), ack()}});
+  CheckOptions alone;
+  alone.gathered = true;
+  EXPECT_EQ(verdict(method, server(PersistenceDomain::Dmp), alone), "holds");
+  Method at_once = method;
+  at_once.requester.erase(at_once.requester.begin() + 1);
+  at_once.responder[0].pop_back();
+  EXPECT_EQ(verdict(at_once, server(PersistenceDomain::Dmp), alone), "later-implies-earlier");
+}
+
 TEST(Check, AFenceKeepsAPostedWriteBehindTheFlush) {
   const auto dmp = server(PersistenceDomain::Dmp);
   const auto method = [](bool fenced) {

@@ -30,6 +30,48 @@ std::vector<Item> shifted(const std::vector<Item>& items, std::size_t by) {
   return result;
 }
 
+/// The step that posts a message.
+std::size_t step_of(const Script& script, std::size_t message) {
+  std::size_t step = 0;
+  for (std::size_t met = 0;; ++step) {
+    PERDURE_ASSERT(step < script.steps.size());
+    if (is_message(script.steps[step]) && met++ == message) return step;
+  }
+}
+
+/// The next message of the connection that the responder reacts to, if it may have come together
+/// with this one.
+std::optional<std::size_t> next_together(const Script& script, std::size_t message) {
+  const std::size_t first = step_of(script, message);
+  for (std::size_t step = first + 1; step < script.steps.size(); ++step) {
+    if (script.steps[step].kind != RequesterStep::Kind::Post) return std::nullopt;
+    if (!is_message(script.steps[step])) continue;
+    ++message;
+    const bool same = script.connection_of_step[step] == script.connection_of_step[first];
+    if (same && !script.reactions[message].empty()) return message;
+  }
+  return std::nullopt;
+}
+
+/// Moves the flushes that a message ends with, and its acknowledgement, into the next message that
+/// came with it: the flushes before that one's first, the acknowledgement before its own.
+void gather(std::size_t message, Script& script) {
+  using Action = ResponderAction::Kind;
+  const auto next = next_together(script, message);
+  if (!next) return;
+  const auto is_flush = [](const auto& action) { return action.kind == Action::Flush; };
+  const auto is_ack = [](const auto& action) { return action.kind == Action::Ack; };
+  std::vector<ResponderAction>& from = script.reactions[message];
+  const auto ends = [&](const auto& action) { return is_flush(action) || is_ack(action); };
+  const auto begin = std::find_if_not(from.rbegin(), from.rend(), ends).base();
+  std::vector<ResponderAction> moved(begin, from.end());
+  from.erase(begin, from.end());
+  const auto acks = std::stable_partition(moved.begin(), moved.end(), is_flush);
+  std::vector<ResponderAction>& into = script.reactions[*next];
+  into.insert(std::find_if(into.begin(), into.end(), is_ack), acks, moved.end());
+  into.insert(std::find_if(into.begin(), into.end(), ends), moved.begin(), acks);
+}
+
 /// Places steps into one script.
 class Interleaving {
  public:
@@ -154,7 +196,12 @@ std::string_view to_string(Spread spread) {
 Script make_script(const Method& method, const InFlight& in_flight) {
   PERDURE_ASSERT(in_flight.updates >= 1);
   PERDURE_ASSERT(in_flight.connections >= 1);
-  return Interleaving(method, in_flight).run();
+  Script script = Interleaving(method, in_flight).run();
+  for (std::size_t message = 0; in_flight.gathered && message < script.reactions.size();
+       ++message) {
+    gather(message, script);
+  }
+  return script;
 }
 
 }  // namespace perdure::check

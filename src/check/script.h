@@ -83,6 +83,9 @@ struct InFlight {
   Between between = Between::Ordered;
   std::size_t connections = 1;
   Spread spread = Spread::Epochs;
+  /// The responder has received together all messages between which the requester waits for
+  /// nothing, so it flushes what each ends with, and answers, when it has stored them all.
+  bool gathered = false;
 };
 
 /// The script of several updates posted as early as the method allows: all first posts, then the

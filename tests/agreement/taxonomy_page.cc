@@ -242,7 +242,9 @@ std::string pipelining() {
       "promises update "
       "n as well. Whether something of update n+1 can *survive* without update n is another "
       "question, and it decides how recovery must read: where the answer is yes, it has to stop at "
-      "the first hole. Singleton updates, two in flight:\n\n| responder | method | on the medium "
+      "the first hole. Messages are no exception on dmp: what several of them bring together, the "
+      "responder stores before it flushes what each of them ends with. Singleton updates, two in "
+      "flight:\n\n| responder | method | on the medium "
       "|\n| --- | --- | --- |\n";
   check::CheckOptions options;
   options.updates_in_flight = 2;

@@ -51,6 +51,7 @@ TEST(Unreliable, EveryKnownMethodHoldsPipelinedToo) {
         for (const plan::Known& each : known) {
           check::CheckOptions options;
           options.level = level;
+          options.between = check::Between::AcknowledgedInOrder;
           for (const std::size_t updates : {1u, 2u}) {
             options.updates_in_flight = updates;
             const check::Report report = check::check(each.method, profile, options);
@@ -126,6 +127,7 @@ TEST(Unreliable, SearchFindsNothingThatIsPlannedByWrites) {
     };
     check::CheckOptions two;
     two.updates_in_flight = 2;
+    two.between = check::Between::AcknowledgedInOrder;
     EXPECT_TRUE(found(Primary::Write).empty());
     const auto announced = found(Primary::WriteImm);
     EXPECT_EQ(announced.empty(), type == QpType::Ud);
