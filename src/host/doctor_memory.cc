@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 
 #include "host/doctor_checks.h"
@@ -140,15 +141,47 @@ std::optional<bool> has_capacity(const Reading& size) {
   return size.text.find_first_not_of('0', 2) != std::string::npos;
 }
 
-/// The kernel shows this count only for a device with the GPF capability (commit "cxl/pmem: Export
-/// dirty shutdown count via sysfs").
-bool any_counts_dirty_shutdowns(const InspectedHost& inspected, Check& check) {
-  for (const std::string& name : devices_of(inspected, kNvdimmBus, "nmem")) {
-    const Reading count =
-        inspected.tree.read(fmt::format("{}/{}/cxl/dirty_shutdown", kNvdimmBus, name));
-    if (!count.absent()) return check.keep(count), true;
+/// A serial number: memX/serial has it in hexadecimal, nmemX/cxl/id in decimal, which some kernels
+/// print with a sign (ABI/testing/sysfs-bus-cxl and sysfs-bus-nvdimm). 0: the device has none.
+std::optional<std::uint64_t> serial_in(const Reading& reading) {
+  if (!reading.read()) return std::nullopt;
+  std::string_view digits = reading.text;
+  const bool hexadecimal = digits.substr(0, 2) == "0x";
+  const bool negative = !hexadecimal && digits.substr(0, 1) == "-";
+  digits.remove_prefix(hexadecimal ? 2 : (negative ? 1 : 0));
+  std::uint64_t serial = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto parsed = std::from_chars(digits.data(), end, serial, hexadecimal ? 16 : 10);
+  if (parsed.ec != std::errc{} || parsed.ptr != end || serial == 0) return std::nullopt;
+  return negative ? ~serial + 1 : serial;
+}
+
+/// The files that have the same serial number as `wanted`, one in each device of a kind.
+std::vector<std::string> with_serial(const InspectedHost& inspected, const char* bus,
+                                     std::string_view kind, const char* file,
+                                     std::uint64_t wanted) {
+  std::vector<std::string> found;
+  for (const std::string& name : devices_of(inspected, bus, kind)) {
+    const std::string path = fmt::format("{}/{}/{}", bus, name, file);
+    if (serial_in(inspected.tree.read(path)) == wanted) found.push_back(path);
   }
-  return false;
+  return found;
+}
+
+/// Whether the NVDIMM of this very CXL device counts dirty shutdowns. The kernel shows the count
+/// only for a device with the GPF capability (commit "cxl/pmem: Export dirty shutdown count via
+/// sysfs"). No, where it is not certain which NVDIMM that is.
+bool counts_dirty_shutdowns(const InspectedHost& inspected, const std::string& name, Check& check) {
+  const auto serial =
+      serial_in(check.keep(inspected.tree.read(fmt::format("{}/{}/serial", kCxlBus, name))));
+  if (!serial) return false;
+  const auto ids = with_serial(inspected, kNvdimmBus, "nmem", "cxl/id", *serial);
+  const bool certain =
+      ids.size() == 1 && with_serial(inspected, kCxlBus, "mem", "serial", *serial).size() == 1;
+  if (!certain) return false;
+  check.keep(inspected.tree.read(ids.front()));
+  const std::string group = ids.front().substr(0, ids.front().rfind('/'));
+  return !check.keep(inspected.tree.read(group + "/dirty_shutdown")).absent();
 }
 
 void find_cxl_device(const InspectedHost& inspected, const std::string& name, bool gpf,
@@ -297,8 +330,10 @@ Check check_cxl_memory(const InspectedHost& inspected) {
   }
   const bool kernel =
       kernel_knows_gpf(check.keep(inspected.tree.read("/proc/sys/kernel/osrelease")));
-  const bool gpf = any_counts_dirty_shutdowns(inspected, check) && kernel;
-  for (const std::string& name : devices) find_cxl_device(inspected, name, gpf, check);
+  for (const std::string& name : devices) {
+    const bool gpf = counts_dirty_shutdowns(inspected, name, check) && kernel;
+    find_cxl_device(inspected, name, gpf, check);
+  }
   return check;
 }
 

@@ -123,11 +123,13 @@ Machine with_cxl(std::string_view persistent_bytes, std::string_view kernel) {
   return Machine()
       .file("/sys/bus/cxl/devices/mem0/pmem/size", persistent_bytes)
       .file("/sys/bus/cxl/devices/mem0/ram/size", "0x1000\n")
+      .file("/sys/bus/cxl/devices/mem0/serial", "0x1f\n")
       .file("/proc/sys/kernel/osrelease", kernel);
 }
 
 Machine counting(Machine machine) {
-  return machine.file(std::string(kBus) + "/nmem0/cxl/dirty_shutdown", "0\n");
+  return machine.file(std::string(kBus) + "/nmem0/cxl/id", "31\n")
+      .file(std::string(kBus) + "/nmem0/cxl/dirty_shutdown", "0\n");
 }
 
 TEST(CxlMemory, IsVolatileOrPartOfAGlobalFlushOrDoubtful) {
@@ -142,6 +144,36 @@ TEST(CxlMemory, IsVolatileOrPartOfAGlobalFlushOrDoubtful) {
   expect(check, with_cxl("lots\n", "6.15.0\n"), NotKnown, "how much of it is persistent");
   expect(check, with_cxl("0x0", "6.15").unreadable("/sys/bus/cxl/devices/mem0/pmem/size"), NotKnown,
          "how much of it is persistent");
+}
+
+// One that takes part says nothing of another, and what can not be told apart says nothing at all.
+TEST(CxlMemory, EachDeviceIsAskedForItself) {
+  const auto check = check_cxl_memory;
+  const std::string bus = kBus;
+  const auto with_two = [](std::string_view serial) {
+    return counting(with_cxl("0x10000000\n", "6.15.0\n"))
+        .file("/sys/bus/cxl/devices/mem1/pmem/size", "0x10000000\n")
+        .file("/sys/bus/cxl/devices/mem1/ram/size", "0x0\n")
+        .file("/sys/bus/cxl/devices/mem1/serial", serial);
+  };
+  expect(check, with_two("0x20\n"), Advice, "mem1 is persistent, but no file says");
+  expect(check, with_two("0x20\n").file(bus + "/nmem1/cxl/id", "32\n"), Advice, "mem1");
+  expect(check,
+         with_two("0x20\n")
+             .file(bus + "/nmem1/cxl/id", "32\n")
+             .file(bus + "/nmem1/cxl/dirty_shutdown", "0\n"),
+         Ok, "global persistent flush");
+  // As some kernels print it: with a sign.
+  expect(check,
+         with_two("0xfffffffffffffffe\n")
+             .file(bus + "/nmem1/cxl/id", "-2\n")
+             .file(bus + "/nmem1/cxl/dirty_shutdown", "0\n"),
+         Ok, "global persistent flush");
+  expect(check, with_two("0x1f\n"), Advice, "no file says");
+  const auto one = [] { return counting(with_cxl("0x10000000\n", "6.15.0\n")); };
+  expect(check, one().remove("/sys/bus/cxl/devices/mem0/serial"), Advice, "no file says");
+  expect(check, one().file("/sys/bus/cxl/devices/mem0/serial", "0x0\n"), Advice, "no file says");
+  expect(check, one().remove(bus + "/nmem0/cxl/id"), Advice, "no file says");
 }
 
 }  // namespace
