@@ -125,6 +125,10 @@ struct InspectedHost {
 /// Errors  as pmem::probe(). A configuration that can not be read is a finding, not an error.
 Result<InspectedHost> inspect_host(const std::string& path, const std::string& config_file);
 
+/// Why a kernel of that release pins no pages of a pool on such a medium for an RNIC, so that only
+/// one that pages on demand serves it; empty: it pins them. What is not known is not pinned. Pure.
+std::string why_not_pinned(const pmem::Medium& medium, const std::string& kernel_release);
+
 /// All checks, always the same ones in the same order.
 std::vector<Check> check_host(const InspectedHost& inspected);
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "host/doctor_checks.h"
+#include "host/rdma_devices.h"
 #include "pmem/bad_blocks.h"
 #include "pmem/medium.h"
 
@@ -49,9 +50,18 @@ void find_domain(const std::string& region, const Reading& word, Check& check) {
              {"ndctl list -R", "acpidump -n NFIT -b && iasl -d nfit.dat"});
 }
 
-void find_namespace(const std::string& name, const Reading& mode, Check& check) {
+void find_namespace(const std::string& name, const Reading& mode, bool has_rnics, Check& check) {
   const std::string repair = fmt::format("ndctl create-namespace -f -e {} -m devdax", name);
   if (mode.text == "dax") return check.find(Verdict::Ok, name + " is device DAX");
+  if (mode.text == "memory" && has_rnics) {
+    return check.find(Verdict::Advice,
+                      name +
+                          " is file system DAX (fsdax): an RNIC serves a pool there only if it "
+                          "pages on demand",
+                      "for pools under an RNIC make it devdax, which destroys what is on it; or "
+                      "serve them over tcp",
+                      {repair});
+  }
   if (mode.text == "memory") {
     return check.find(Verdict::Ok, name + " is file system DAX (fsdax)");
   }
@@ -275,10 +285,11 @@ Check check_deep_flush(const InspectedHost& inspected) {
 
 Check check_namespaces(const InspectedHost& inspected) {
   Check check{"namespaces"};
+  const bool has_rnics = !rdma_devices(inspected.tree).empty();
   for (const std::string& name : devices_of(inspected, kNvdimmBus, "namespace")) {
     const std::string at = fmt::format("{}/{}", kNvdimmBus, name);
     if (inspected.tree.read(at + "/size").text == "0") continue;  // a seed for the next one
-    find_namespace(name, check.keep(inspected.tree.read(at + "/mode")), check);
+    find_namespace(name, check.keep(inspected.tree.read(at + "/mode")), has_rnics, check);
   }
   check.find_nothing("no namespace", nothing_at(kNvdimmBus));
   return check;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "host/doctor_checks.h"
+#include "host/rdma_devices.h"
 #include "pmem/mount_options.h"
 #include "pmem/pool_format.h"
 
@@ -13,7 +14,7 @@ namespace {
 using pmem::DriveKind;
 using pmem::MediumKind;
 
-void find_page_cache(const Storage& storage, Check& check) {
+void find_page_cache(const InspectedHost& inspected, const Storage& storage, Check& check) {
   const pmem::Medium& medium = storage.medium;
   if (storage.domain == PersistenceDomain::None) {
     return check.find(
@@ -26,9 +27,19 @@ void find_page_cache(const Storage& storage, Check& check) {
       std::find_if(medium.drives.begin(), medium.drives.end(),
                    [](const pmem::Drive& drive) { return drive.kind == DriveKind::Nvdimm; });
   if (nvdimm != medium.drives.end()) {
+    const std::string finding =
+        fmt::format("{} lies on persistent memory, but behind the page cache", medium.file_system);
+    if (!rdma_devices(inspected.tree).empty()) {
+      return check.find(
+          Verdict::Advice, finding,
+          "use device DAX, which every RNIC can register: then a record need not be synced page "
+          "by page. Not a file system with DAX, of which the kernel pins no pages for an RNIC. "
+          "This destroys what is on the namespace",
+          {"umount " + storage.path, "ndctl list -N",
+           "ndctl create-namespace -f -e NAMESPACE -m devdax"});
+    }
     return check.find(
-        Verdict::Advice,
-        fmt::format("{} lies on persistent memory, but behind the page cache", medium.file_system),
+        Verdict::Advice, finding,
         "mount it with DAX (fsdax namespace, ext4 or xfs), or use device DAX: then a record need "
         "not be synced page by page",
         {"umount " + storage.path,
@@ -304,7 +315,7 @@ Check file_system_of(const InspectedHost& inspected, const Storage& storage) {
     return check;
   }
   switch (medium.kind) {
-    case MediumKind::PageCache: find_page_cache(storage, check); break;
+    case MediumKind::PageCache: find_page_cache(inspected, storage, check); break;
     case MediumKind::Dram: find_dram(storage, check); break;
     case MediumKind::Dax: find_dax(storage, check); break;
   }

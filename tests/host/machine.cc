@@ -97,6 +97,12 @@ Machine& Machine::pool_on(pmem::MediumKind kind, PersistenceDomain found,
   return *this;
 }
 
+Machine& Machine::pool_on_device_dax() {
+  pool_on(pmem::MediumKind::Dax, PersistenceDomain::Dmp, "device dax");
+  place_.medium.is_device = true;
+  return *this;
+}
+
 Machine& Machine::drive(pmem::DriveKind kind, const std::string& name,
                         const std::string& write_cache) {
   place_.medium.drives = {{name,

@@ -39,6 +39,7 @@ class Machine {
   Machine& root_port(const std::string& device, unsigned low, unsigned high,
                      std::size_t bytes = 4096);
   Machine& pool_on(pmem::MediumKind kind, PersistenceDomain found, const std::string& file_system);
+  Machine& pool_on_device_dax();
   /// The one drive below the pool's file system; of page caches an sda that says "write back".
   Machine& drive(pmem::DriveKind kind, const std::string& name,
                  const std::string& write_cache = "");

@@ -67,6 +67,8 @@ TEST(Namespaces, AreOfAModeThatCanBeMapped) {
   expect(check, Machine(), NotApplicable, "no namespace");
   expect(check, with("namespace0.0/mode", "dax\n"), Ok, "device DAX");
   expect(check, with("namespace0.0/mode", "memory\n"), Ok, "fsdax");
+  expect(check, with("namespace0.0/mode", "memory\n").rdma(), Advice, "pages on demand");
+  expect(check, with("namespace0.0/mode", "dax\n").rdma(), Ok, "device DAX");
   expect(check, with("namespace0.0/mode", "raw\n"), Advice, "raw");
   expect(check, with("namespace0.0/mode", "safe\n"), Advice, "sector");
   expect(check, with("namespace0.0/mode", "moon\n"), NotKnown, "its mode");

@@ -123,14 +123,67 @@ TEST(PagesUnderRnic, FollowTheKernelsRelease) {
   };
   const auto check = check_pages_under_rnic;
   expect(check, Machine(), NotApplicable, "no RDMA device");
-  expect(check, with("6.1.0-18-amd64").pool_on(MediumKind::Dax, PersistenceDomain::Dmp, "dax"),
-         NotApplicable, "not kept by the page cache");
+  expect(check, with("6.1.0-18-amd64").pool_on_device_dax(), NotApplicable,
+         "neither kept by the page cache");
   expect(check, with("6.1.0-18-amd64"), Ok, "only methods by SEND");
   expect(check, with("6.4.16"), Ok, "only methods by SEND");
   expect(check, with("6.5.0"), Advice, "pages on demand");
   expect(check, with("7.0.1"), Advice, "pages on demand");
   expect(check, with("cheese"), NotKnown, "is not known");
   expect(check, Machine().rdma(), NotKnown, "is not known");
+}
+
+// No kernel pins pages of a file on DAX, whatever the domain.
+TEST(PagesUnderRnic, AFileOnDaxIsPinnedByNone) {
+  const auto check = check_pages_under_rnic;
+  const auto with = [](const MadeUpRdma& device, const std::string& release) {
+    return Machine()
+        .rdma(device)
+        .file("/proc/sys/kernel/osrelease", release)
+        .pool_on(MediumKind::Dax, PersistenceDomain::Dmp, "ext4");
+  };
+  expect(check, with({}, "6.1.0"), Advice, "no kernel pins pages of a file on DAX");
+  expect(check, with({}, "6.5.0"), Advice, "only if it pages on demand");
+  expect(check, Machine().pool_on(MediumKind::Dax, PersistenceDomain::Dmp, "ext4"), NotApplicable,
+         "no RDMA device");
+}
+
+// What the operator wants to be served that way and can not be is a problem.
+TEST(PagesUnderRnic, APoolThatTheConfiguredTransportCanNotServeIsAProblem) {
+  const auto check = check_pages_under_rnic;
+  const auto offers = [](const std::string& driver, const std::string& transports,
+                         const std::string& release) {
+    return Machine()
+        .rdma({.driver = driver})
+        .file("/proc/sys/kernel/osrelease", release)
+        .config("[data]\ntransports = [" + transports + "]\n");
+  };
+  expect(check, offers("irdma", "\"tcp\", \"roce\"", "6.5.0"), Problem,
+         "over the configured RDMA transport");
+  expect(check, offers("irdma", "\"roce\"", "6.4.0"), Ok, "only methods by SEND");
+  expect(check, offers("irdma", "\"tcp\"", "6.5.0"), Advice, "only if it pages on demand");
+  expect(check, offers("irdma", "\"infiniband\"", "6.5.0"), Advice, "only if it pages on demand");
+  expect(check, offers("mlx5_core", "\"roce\"", "6.5.0"), NotKnown, "and is to serve it");
+  expect(
+      check,
+      offers("irdma", "\"roce\"", "6.1.0").pool_on(MediumKind::Dax, PersistenceDomain::Dmp, "ext4"),
+      Problem, "no kernel pins pages of a file on DAX");
+  expect(check, offers("irdma", "\"roce\"", "6.5.0").pool_on_device_dax(), NotApplicable,
+         "neither kept by the page cache");
+}
+
+TEST(PagesUnderRnic, WhatIsNotKnownToBePinnedIsNot) {
+  pmem::Medium medium;
+  EXPECT_EQ(why_not_pinned(medium, "6.4.16-generic"), "");
+  EXPECT_NE(why_not_pinned(medium, "6.5.0"), "");
+  EXPECT_NE(why_not_pinned(medium, "cheese"), "");
+  medium.kind = MediumKind::Dax;
+  EXPECT_NE(why_not_pinned(medium, "6.4.16-generic"), "");
+  medium.is_device = true;
+  EXPECT_EQ(why_not_pinned(medium, "6.5.0"), "");
+  medium = {};
+  medium.kind = MediumKind::Dram;
+  EXPECT_EQ(why_not_pinned(medium, "6.5.0"), "");
 }
 
 TEST(PagesUnderRnic, ThatTheKernelNoticesWhatIsWrittenIsBelievedAndSaidToBe) {

@@ -51,6 +51,23 @@ TEST(PoolFileSystem, PersistentMemoryMountedWithoutDaxIsWasted) {
          "behind the page cache");
 }
 
+// Mounted with DAX no RNIC could register it any more.
+TEST(PoolFileSystem, UnderAnRnicPersistentMemoryIsBetterDeviceDaxThanMountedWithDax) {
+  const auto advice = [](Machine machine) {
+    const Machine on =
+        machine.pool_on(MediumKind::PageCache, Page, "ext4").drive(DriveKind::Nvdimm, "pmem0");
+    expect(check_pool_file_system, on, Advice, "behind the page cache");
+    const Check check = check_pool_file_system(on.inspected());
+    std::string all = check.advice;
+    for (const std::string& command : check.commands) all += "\n" + command;
+    return all;
+  };
+  EXPECT_NE(advice(Machine()).find("mount -o dax=always"), std::string::npos);
+  const std::string under = advice(Machine().rdma());
+  EXPECT_EQ(under.find("mount -o dax"), std::string::npos) << under;
+  EXPECT_NE(under.find("-m devdax"), std::string::npos) << under;
+}
+
 Machine disk(const std::string& write_cache) {
   return Machine().drive(DriveKind::Disk, "sda", write_cache);
 }
