@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +41,7 @@ struct Machine {
 struct Reached {
   std::string way;
   ServerProfile profile;
+  std::string not_served;  // why no pool there is served that way; empty: it is
 };
 
 pmem::ProbedAxis receive_buffers_axis() {
@@ -134,19 +136,29 @@ Result<Machine> examine(const std::string& path) {
   return machine;
 }
 
+/// Why an RNIC can not register a pool there; empty: it can.
+std::string why_not_registered(const Machine& machine, const RnicReport& rnic) {
+  if (rnic.pages_on_demand) return "";
+  utsname kernel{};
+  const bool known = ::uname(&kernel) == 0;
+  const std::string why = host::why_not_pinned(machine.place.medium, known ? kernel.release : "");
+  return why.empty() ? "" : fmt::format("{}, and {} does not page on demand", why, rnic.name);
+}
+
 /// The machine as a responder: reached over tcp first, then by each of its RNICs.
 std::vector<Reached> ways_to(const Machine& machine) {
   ServerProfile profile;
   profile.domain = machine.place.domain;
   profile.ddio = machine.place.ddio;
-  std::vector<Reached> ways{{"tcp", profile}};
+  std::vector<Reached> ways{{"tcp", profile, ""}};
   if (!machine.rnics.ok()) return ways;
   for (const RnicReport& rnic : *machine.rnics) {
     profile.transport = rnic.transport;
     profile.capabilities = rnic.capabilities;
     // The RNIC grants it for memory that the kernel knows as persistent and that stays in place.
     profile.capabilities.persistent_flush &= machine.place.medium.is_device;
-    ways.push_back({fmt::format("{} ({})", to_string(rnic.transport), rnic.name), profile});
+    ways.push_back({fmt::format("{} ({})", to_string(rnic.transport), rnic.name), profile,
+                    why_not_registered(machine, rnic)});
   }
   return ways;
 }
@@ -170,6 +182,9 @@ Conclusion conclude(const Reached& reached) {
   return conclusion;
 }
 
+constexpr char kServedOtherwise[] =
+    "over this RNIC a pool on device DAX can be, and this one over tcp";
+
 std::string axis_text(const pmem::ProbedAxis& axis) {
   std::string text = fmt::format("  {:<20}{}\n", axis.axis, axis.value);
   for (const std::string& sentence : axis.evidence) {
@@ -185,6 +200,11 @@ std::string to_text(const Machine& machine) {
   for (const auto& axis : machine.rest) text += axis_text(axis);
   bool durable = true;
   for (const Reached& reached : ways_to(machine)) {
+    if (!reached.not_served.empty()) {
+      text += fmt::format("a pool there can not be served over {}: {}\n  {}\n", reached.way,
+                          reached.not_served, kServedOtherwise);
+      continue;
+    }
     const Conclusion conclusion = conclude(reached);
     if (std::exchange(durable, conclusion.level == Level::Durable) && !durable) {
       text +=
@@ -231,7 +251,12 @@ std::string to_json(const Machine& machine) {
                                  {"atomic_write", rnic.capabilities.atomic_write},
                                  {"evidence", rnic.evidence},
                                  {"profile", describe(ways[i].profile)}};
-    entry.update(conclusion_json(conclude(ways[i])));
+    if (ways[i].not_served.empty()) {
+      entry.update(conclusion_json(conclude(ways[i])));
+    } else {
+      entry["not_served"] = ways[i].not_served;
+      entry["remedy"] = kServedOtherwise;
+    }
     json["rnics"].push_back(entry);
   }
   return json_text(json, 2) + "\n";

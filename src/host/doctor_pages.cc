@@ -73,6 +73,7 @@ bool may_page_on_demand(const RdmaDevice& device) {
 /// What can not be pinned, `why`, only an RNIC that pages on demand serves.
 void find_unpinned(const InspectedHost& inspected, const RdmaDevice& device, const std::string& why,
                    Check& check) {
+  if (find_unread_config(inspected, check)) return;
   const char* const remedy =
       "look for ODP of RC transport; without it serve this pool over tcp, or put it on device DAX";
   const bool offered = is_offered(inspected, device);

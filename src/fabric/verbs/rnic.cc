@@ -167,6 +167,7 @@ void Rnic::find_capabilities() {
       has_windows_ && largest != WindowLimit::kNone
           ? fmt::format("; not for pools over {} bytes, which each session registers anew", largest)
           : ""));
+  report_.pages_on_demand = pages_on_demand();
   if (pages_on_demand()) report_.evidence.emplace_back("registers memory that is paged on demand");
 }
 

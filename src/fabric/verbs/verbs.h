@@ -45,6 +45,7 @@ struct RnicReport {
   Transport transport = Transport::InfiniBand;
   Capabilities capabilities;
   bool software = false;              // rxe or siw: a driver, no hardware
+  bool pages_on_demand = false;       // so it also registers what the kernel pins no pages of
   std::vector<std::string> evidence;  // for a person: what was asked, and what it said
 };
 
