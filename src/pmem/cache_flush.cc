@@ -104,7 +104,8 @@ Result<CacheFlush> CacheFlush::best() {
   }
 #endif
   return Error{ErrorCode::Unsupported,
-               "this processor has no cache line flush that Perdure knows; declare page or none"};
+               "this processor has no cache line flush that Perdure knows, so dmp is not possible; "
+               "page, mhp, wsp and none are"};
 }
 
 }  // namespace perdure::pmem

@@ -25,7 +25,7 @@ FlushInstruction best_flush_instruction();
 /// Writes lines back towards the memory controller. Asked once at open, a plain call afterwards.
 class CacheFlush {
  public:
-  /// Errors  Unsupported: there is no such instruction here; declare `page` or `none` instead.
+  /// Errors  Unsupported: there is no such instruction here, so `dmp` is not possible.
   static Result<CacheFlush> best();
 
   /// Starts writing back every line that `bytes` touches.

@@ -58,20 +58,6 @@ Result<Medium> examine(const std::string& path) {
   return examine_medium(file);
 }
 
-ProbedAxis domain_axis(const Medium& medium) {
-  ProbedAxis axis{"persistence domain", std::string(to_string(medium.found)), medium.evidence};
-  if (medium.is_virtual && medium.kind == MediumKind::PageCache)
-    axis.evidence.push_back(std::string(why_it_counts_as_virtual()) +
-                            ": what its medium survives is decided by the host");
-  if (medium.kind == MediumKind::Dram)
-    axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp if a battery keeps this memory");
-  if (medium.kind == MediumKind::PageCache && medium.found == PersistenceDomain::None)
-    axis.evidence.emplace_back("remedy: declare page if you know that fsync lasts there");
-  if (medium.kind == MediumKind::Dax && medium.found == PersistenceDomain::None)
-    axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp as the machine's manual says");
-  return axis;
-}
-
 ProbedAxis granularity_axis(const Medium& medium) {
   if (medium.kind == MediumKind::PageCache)
     return {"granularity", "page", {"made durable page by page, with msync or fdatasync"}};
@@ -80,17 +66,6 @@ ProbedAxis granularity_axis(const Medium& medium) {
   return {"granularity",
           "cache line",
           {fmt::format("stores reach the memory itself, in lines of {} bytes", kCacheLineBytes)}};
-}
-
-ProbedAxis flush_axis() {
-  const FlushInstruction best = best_flush_instruction();
-  ProbedAxis axis{"flush instruction", std::string(to_string(best)), {}};
-  if (best == FlushInstruction::None) {
-    axis.evidence.emplace_back("without one, only the domains page and none are possible");
-  } else {
-    axis.evidence.emplace_back("the best that CPUID reports");
-  }
-  return axis;
 }
 
 ProbedAxis ddio_axis() {
@@ -152,6 +127,35 @@ ProbedAxis space_axis(const std::string& path, const struct stat& status) {
 
 }  // namespace
 
+ProbedAxis domain_axis(const Medium& medium) {
+  ProbedAxis axis{"persistence domain", std::string(to_string(medium.found)), medium.evidence};
+  if (medium.is_virtual && medium.kind == MediumKind::PageCache)
+    axis.evidence.push_back(std::string(why_it_counts_as_virtual()) +
+                            ": what its medium survives is decided by the host");
+  if (medium.kind == MediumKind::Dram)
+    axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp if a battery keeps this memory");
+  if (medium.found == PersistenceDomain::None && !medium.never_lasts.empty()) {
+    axis.evidence.push_back(medium.never_lasts);
+    axis.evidence.push_back("remedy: " + medium.remedy);
+    return axis;
+  }
+  if (medium.kind == MediumKind::PageCache && medium.found == PersistenceDomain::None)
+    axis.evidence.emplace_back("remedy: declare page if you know that fsync lasts there");
+  if (medium.kind == MediumKind::Dax && medium.found == PersistenceDomain::None)
+    axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp as the machine's manual says");
+  return axis;
+}
+
+ProbedAxis flush_axis(FlushInstruction best) {
+  ProbedAxis axis{"flush instruction", std::string(to_string(best)), {}};
+  if (best == FlushInstruction::None) {
+    axis.evidence.emplace_back("without one, dmp is not possible; page, mhp, wsp and none are");
+  } else {
+    axis.evidence.emplace_back("the best that CPUID reports");
+  }
+  return axis;
+}
+
 const ProbedAxis* ProbeReport::find(std::string_view axis) const {
   const auto found = std::find_if(axes.begin(), axes.end(),
                                   [&](const ProbedAxis& each) { return each.axis == axis; });
@@ -169,7 +173,7 @@ Result<ProbeReport> probe(const std::string& path) {
   report.axes.push_back(domain_axis(medium));
   report.axes.push_back({"file system", medium.file_system, {"statfs"}});
   report.axes.push_back(granularity_axis(medium));
-  report.axes.push_back(flush_axis());
+  report.axes.push_back(flush_axis(best_flush_instruction()));
   report.axes.push_back(ddio_axis());
   report.axes.push_back(numa_axis(status));
   report.axes.push_back(space_axis(path, status));

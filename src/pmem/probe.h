@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pmem/cache_flush.h"
 #include "pmem/medium.h"
 
 namespace perdure::pmem {
@@ -31,6 +32,10 @@ struct ProbeReport {
   /// The axis of that name, or null.
   const ProbedAxis* find(std::string_view axis) const;
 };
+
+/// Two of the axes, of what was found out. Pure.
+ProbedAxis domain_axis(const Medium& medium);
+ProbedAxis flush_axis(FlushInstruction best);
 
 /// Examines the place of a pool: a directory, a file in it, or a DAX device. Writes nothing; in a
 /// directory it opens an unnamed file for a moment.
