@@ -245,9 +245,11 @@ Check check_persistence_domain(const InspectedHost& inspected) {
   if (check.evidence.empty()) {
     check.find_nothing("no NVDIMM region", nothing_at(kNvdimmBus));
   } else if (std::adjacent_find(words.begin(), words.end(), std::not_equal_to<>()) != words.end()) {
-    check.find(Verdict::Advice, "the regions differ, and Perdure takes the weakest for all",
-               "declare the domain of a pool on a stronger region in [profile.pool.NAME]",
-               {"ndctl list -R"});
+    check.find(Verdict::Advice,
+               "the regions differ: what a pool survives is decided by the region that it lies on, "
+               "the weakest where one file system has drives on several",
+               "see on which region each pool lies, and move those that need the stronger one",
+               {"ndctl list -RN", "perdure probe " + inspected.place.path});
   }
   if (inspected.place.medium.is_virtual && !words.empty()) {
     check.evidence.emplace_back(pmem::why_it_counts_as_virtual());

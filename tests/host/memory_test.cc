@@ -31,7 +31,8 @@ TEST(PersistenceDomainCheck, ReadsEachRegion) {
 TEST(PersistenceDomainCheck, TheWeakestRegionSpeaksForAll) {
   Machine machine = with("region0/persistence_domain", "cpu_cache\n");
   machine.file(std::string(kBus) + "/region1/persistence_domain", "memory_controller\n");
-  expect(check_persistence_domain, machine, Advice, "the regions differ");
+  expect(check_persistence_domain, machine, Advice,
+         "the regions differ: what a pool survives is decided by the region that it lies on");
 }
 
 TEST(PersistenceDomainCheck, AVolatileRegionIsBelievedNothing) {
