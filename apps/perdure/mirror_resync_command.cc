@@ -198,8 +198,16 @@ Result<MirrorMemory> half_file(const std::string& half, std::uint64_t bytes) {
   return MirrorMemory::create_file(half, bytes);
 }
 
+/// The file that a name leads to, so that it is replaced, and not a symbolic link to it.
+std::string path_behind(const std::string& name) {
+  std::error_code failed;
+  const auto real = std::filesystem::weakly_canonical(name, failed);
+  return failed ? name : real.string();
+}
+
 ExitStatus run_restore(const ResyncCommand& command) {
-  if (!command.overwrite && ::access(command.local.c_str(), F_OK) == 0) {
+  const std::string local = path_behind(command.local);
+  if (!command.overwrite && ::access(local.c_str(), F_OK) == 0) {
     return refuse({ErrorCode::AlreadyExists,
                    fmt::format("'{}' is there: --overwrite replaces it when all is restored, and "
                                "`perdure mirror resync --local` takes it for what counts",
@@ -212,7 +220,7 @@ ExitStatus run_restore(const ResyncCommand& command) {
     if (!heard.ok()) return refuse(heard.error(), command.format);
     bytes = (*heard)->survey.header->bytes;
   }
-  const std::string half = command.local + kHalfSuffix;
+  const std::string half = local + kHalfSuffix;
   auto memory = half_file(half, bytes);
   if (!memory.ok()) return refuse(memory.error(), command.format);
   const auto brought = bring(std::move(*memory), mirror_options(command, MirrorStart::Replicas),
@@ -224,7 +232,7 @@ ExitStatus run_restore(const ResyncCommand& command) {
     }
     return refuse(brought.error(), command.format);
   }
-  if (const auto named = give_name(half, command.local); !named.ok()) {
+  if (const auto named = give_name(half, local); !named.ok()) {
     return refuse(named.error(), command.format);
   }
   const std::string what = fmt::format("restored {} to {}\n", format_bytes(bytes), command.local);

@@ -4,6 +4,7 @@
 #include <perdure/mirror.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "core/json.h"
 #include "core/random.h"
@@ -187,6 +188,22 @@ TEST_F(MirrorCommand, RestoreBringsTheLostFileBackByteForByte) {
   EXPECT_TRUE(contains(few.err, "[quorum-lost]")) << few.err;
   EXPECT_NE(::access(local_.c_str(), F_OK), 0) << "no part is half made";
   EXPECT_NE(::access((local_ + ".restoring").c_str(), F_OK), 0);
+}
+
+// Receive: restore by the name of a symbolic link. Expect: what the link leads to is restored, and
+// what is kept beside that file is said of no other one.
+TEST_F(MirrorCommand, ASymbolicLinkIsNotTheFileThatIsRestored) {
+  create();
+  const std::string whole = read_file(local_);
+  const std::string link = place_.file("link");
+  ASSERT_EQ(::symlink(local_.c_str(), link.c_str()), 0);
+  write_file(local_, noise(3, kBytes));
+  const Outcome restored = run(command("restore", {"--local", link, "--overwrite"}));
+  EXPECT_EQ(restored.status, 0) << restored.err;
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_file(local_), whole);
+  EXPECT_TRUE(open().ok());
+  EXPECT_EQ(read_file(local_), whole);
 }
 
 // The copying of a replica over the file was cut off. Expect: nobody takes that for what counts,
