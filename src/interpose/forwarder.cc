@@ -140,8 +140,9 @@ ChannelLane& Forwarder::take_lane() {
   for (std::size_t turn = 0;; ++turn) {
     ChannelLane& lane = channel_->lanes[turn % kLanes];
     std::uint32_t holder = lane.process.load(std::memory_order_acquire);
+    // Its state counts once the holder can not change it any more.
     const bool left = holder != 0 && holder != self && turn % (64 * kLanes) >= 63 * kLanes &&
-                      state_of(lane) != LaneState::Asked && !process_runs(holder);
+                      !process_runs(holder) && state_of(lane) != LaneState::Asked;
     if ((holder == 0 || left) && lane.process.compare_exchange_strong(holder, self)) return lane;
     if (turn % kLanes == kLanes - 1) ::sched_yield();
   }
