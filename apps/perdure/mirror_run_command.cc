@@ -158,6 +158,8 @@ Result<Ran> run_mirrored(const MirrorRunOptions& options) {
   Ran ran;
   PERDURE_TRY(end, run_interposed(run));
   ran.end = end;
+  // What its processes still wait for, nobody needs; without a quorum it would be waited for.
+  for (const auto& file : files) file->give_up();
   ran.mirrored = close_files(files, *channel, ran.files);
   ran.flushes = channel->flushes();
   ran.drains = channel->drains();
