@@ -106,7 +106,7 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
 }
 
 Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command,
-                                         const ChildStreams& streams) {
+                                         const ChildStreams& streams, ChildGroup group) {
   PERDURE_ASSERT(!command.empty());
   if (::access(command[0].c_str(), X_OK) != 0) {
     return Error{ErrorCode::NotFound,
@@ -121,7 +121,7 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
   const pid_t pid = ::fork();
   if (pid == 0) {
     die_with(parent);
-    ::setpgid(0, 0);  // what is typed at the terminal is for the program that ends it
+    if (group == ChildGroup::Own) ::setpgid(0, 0);
     become(arguments.data(), streams);
   }
   if (pid < 0) return errno_of(fmt::format("starting '{}'", command[0]));

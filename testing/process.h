@@ -37,6 +37,12 @@ struct ChildStreams {
   int error = -1;
 };
 
+/// To whom goes what is typed at the terminal.
+enum class ChildGroup {
+  Own,     // not to the child, which can not read there: it is for the program that ends it
+  Shared,  // to the child as to this process
+};
+
 /// How a process ended.
 struct ChildEnd {
   int status = -1;  // of exit; -1: a signal ended it
@@ -55,7 +61,8 @@ class ChildProcess {
                                     const std::string& output);
   /// Runs a program. Errors: NotFound (no such program), SystemError.
   static Result<ChildProcess> start(const std::vector<std::string>& command,
-                                    const ChildStreams& streams);
+                                    const ChildStreams& streams,
+                                    ChildGroup group = ChildGroup::Own);
   /// Forks; `work` runs in the child, and what it returns is its status of exit. The child never
   /// returns from here. Requires no other thread that holds what `work` needs. Errors: SystemError.
   static Result<ChildProcess> fork(const std::function<int()>& work);

@@ -134,12 +134,15 @@ Result<test::ChildEnd> run_interposed(const InterposedRun& run) {
                                    std::string(interpose::kVariable) + "=" + run.backend};
   command.insert(command.end(), run.command.begin(), run.command.end());
   const int output = run.output_to_error ? STDERR_FILENO : STDOUT_FILENO;
-  count_signals();
+  pass_on_signals();
   PERDURE_TRY(program, test::ChildProcess::start(
-                           command, test::ChildStreams{STDIN_FILENO, output, STDERR_FILENO}));
-  int passed_on = 0;
+                           command, test::ChildStreams{STDIN_FILENO, output, STDERR_FILENO},
+                           test::ChildGroup::Shared));
   while (!program.wait(Deadline::after(std::chrono::milliseconds(100)))) {
-    for (; passed_on < signals_received(); ++passed_on) program.signal(SIGTERM);
+    for (int number = next_signal(); number != 0; number = next_signal()) {
+      program.signal(number);
+      program.signal(SIGCONT);  // one that is stopped takes it then
+    }
     if (run.meanwhile && !run.meanwhile()) program.kill();
   }
   return *program.end();

@@ -25,8 +25,9 @@ struct InterposedRun {
   std::function<bool()> meanwhile;
 };
 
-/// Runs it to its end. SIGINT and SIGTERM are passed on to it.
-/// Errors  NotFound (no interposer beside this program), SystemError.
+/// Runs it to its end, in this process's group: it may read from the terminal, and gets what is
+/// typed there. SIGINT and SIGTERM that are sent to this process are passed on to it. Errors
+/// NotFound (no interposer beside this program), SystemError.
 Result<test::ChildEnd> run_interposed(const InterposedRun& run);
 
 /// "with status 3", "by signal 9 (Killed)"
