@@ -41,28 +41,28 @@ extern "C" {
 
 void pmem_persist(const void* at, std::size_t length) {
   static constinit Real<Range> real("pmem_persist", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   real.get()(at, length);
   stored(call, at, length, 0);
 }
 
 void pmem_flush(const void* at, std::size_t length) {
   static constinit Real<Range> real("pmem_flush", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   real.get()(at, length);
   stored(call, at, length, kNoDrain);
 }
 
 void pmem_drain(void) {
   static constinit Real<void()> real("pmem_drain", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   real.get()();
   if (call.outermost()) drained(Drain::Ordered);
 }
 
 int pmem_msync(const void* at, std::size_t length) {
   static constinit Real<RangeStatus> real("pmem_msync", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   // What libpmem's users call where the file is on no persistent memory: a persist, for all that
   // the program knows.
   return synced(call, at, length, real.get()(at, length), Drain::Ordered);
@@ -70,14 +70,14 @@ int pmem_msync(const void* at, std::size_t length) {
 
 void pmem_deep_flush(const void* at, std::size_t length) {
   static constinit Real<Range> real("pmem_deep_flush", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   real.get()(at, length);
   stored(call, at, length, kNoDrain);
 }
 
 int pmem_deep_drain(const void* at, std::size_t length) {
   static constinit Real<RangeStatus> real("pmem_deep_drain", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   const int outcome = real.get()(at, length);
   if (call.outermost() && outcome == 0) drained(Drain::Durable);
   return outcome;
@@ -85,13 +85,13 @@ int pmem_deep_drain(const void* at, std::size_t length) {
 
 int pmem_deep_persist(const void* at, std::size_t length) {
   static constinit Real<RangeStatus> real("pmem_deep_persist", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   return synced(call, at, length, real.get()(at, length), Drain::Durable);
 }
 
 void* pmem_memmove_persist(void* to, const void* from, std::size_t length) {
   static constinit Real<Copy> real("pmem_memmove_persist", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, from, length);
   stored(call, to, length, 0);
   return outcome;
@@ -99,7 +99,7 @@ void* pmem_memmove_persist(void* to, const void* from, std::size_t length) {
 
 void* pmem_memcpy_persist(void* to, const void* from, std::size_t length) {
   static constinit Real<Copy> real("pmem_memcpy_persist", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, from, length);
   stored(call, to, length, 0);
   return outcome;
@@ -107,7 +107,7 @@ void* pmem_memcpy_persist(void* to, const void* from, std::size_t length) {
 
 void* pmem_memset_persist(void* to, int byte, std::size_t length) {
   static constinit Real<Set> real("pmem_memset_persist", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, byte, length);
   stored(call, to, length, 0);
   return outcome;
@@ -115,7 +115,7 @@ void* pmem_memset_persist(void* to, int byte, std::size_t length) {
 
 void* pmem_memmove_nodrain(void* to, const void* from, std::size_t length) {
   static constinit Real<Copy> real("pmem_memmove_nodrain", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, from, length);
   stored(call, to, length, kNoDrain);
   return outcome;
@@ -123,7 +123,7 @@ void* pmem_memmove_nodrain(void* to, const void* from, std::size_t length) {
 
 void* pmem_memcpy_nodrain(void* to, const void* from, std::size_t length) {
   static constinit Real<Copy> real("pmem_memcpy_nodrain", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, from, length);
   stored(call, to, length, kNoDrain);
   return outcome;
@@ -131,7 +131,7 @@ void* pmem_memcpy_nodrain(void* to, const void* from, std::size_t length) {
 
 void* pmem_memset_nodrain(void* to, int byte, std::size_t length) {
   static constinit Real<Set> real("pmem_memset_nodrain", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, byte, length);
   stored(call, to, length, kNoDrain);
   return outcome;
@@ -139,7 +139,7 @@ void* pmem_memset_nodrain(void* to, int byte, std::size_t length) {
 
 void* pmem_memmove(void* to, const void* from, std::size_t length, unsigned flags) {
   static constinit Real<FlaggedCopy> real("pmem_memmove", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, from, length, flags);
   stored(call, to, length, flags);
   return outcome;
@@ -147,7 +147,7 @@ void* pmem_memmove(void* to, const void* from, std::size_t length, unsigned flag
 
 void* pmem_memcpy(void* to, const void* from, std::size_t length, unsigned flags) {
   static constinit Real<FlaggedCopy> real("pmem_memcpy", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, from, length, flags);
   stored(call, to, length, flags);
   return outcome;
@@ -155,7 +155,7 @@ void* pmem_memcpy(void* to, const void* from, std::size_t length, unsigned flags
 
 void* pmem_memset(void* to, int byte, std::size_t length, unsigned flags) {
   static constinit Real<FlaggedSet> real("pmem_memset", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   void* const outcome = real.get()(to, byte, length, flags);
   stored(call, to, length, flags);
   return outcome;

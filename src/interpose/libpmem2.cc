@@ -61,29 +61,29 @@ void stored(const Call& call, const void* to, std::size_t length, unsigned flags
 template <int kind>
 struct Ours {
   static void persist(const void* at, std::size_t length) {
-    const Call call;
+    const Call call(__builtin_return_address(0));
     persists[kind](at, length);
     stored(call, at, length, 0);
   }
   static void flush(const void* at, std::size_t length) {
-    const Call call;
+    const Call call(__builtin_return_address(0));
     flushes[kind](at, length);
     stored(call, at, length, kNoDrain);
   }
   static void drain() {
-    const Call call;
+    const Call call(__builtin_return_address(0));
     drains[kind]();
     if (call.outermost()) drained(Drain::Ordered);
   }
   template <Kinds<Copy>& copies>
   static void* copy(void* to, const void* from, std::size_t length, unsigned flags) {
-    const Call call;
+    const Call call(__builtin_return_address(0));
     void* const outcome = copies[kind](to, from, length, flags);
     stored(call, to, length, flags);
     return outcome;
   }
   static void* memset(void* to, int byte, std::size_t length, unsigned flags) {
-    const Call call;
+    const Call call(__builtin_return_address(0));
     void* const outcome = memsets[kind](to, byte, length, flags);
     stored(call, to, length, flags);
     return outcome;
@@ -157,7 +157,7 @@ Set* pmem2_get_memset_fn(pmem2_map* map) {
 
 int pmem2_deep_flush(pmem2_map* map, void* at, std::size_t length) {
   static constinit Real<int(pmem2_map*, void*, std::size_t)> real("pmem2_deep_flush", kLibrary);
-  const Call call;
+  const Call call(__builtin_return_address(0));
   const int outcome = real.get()(map, at, length);
   if (call.outermost() && outcome == 0) {
     flushed(at, length);

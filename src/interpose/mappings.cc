@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -86,6 +87,34 @@ FileRange covered(const FileRange& range, const char* at, std::size_t length) {
   ::_exit(EXIT_FAILURE);
 }
 
+/// The calling thread is in what can not be entered twice. Of a thread that left it by siglongjmp()
+/// that stays so.
+thread_local volatile bool inside = false;
+
+class Inside {
+ public:
+  Inside() : before_(inside) {
+    inside = true;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  ~Inside() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    inside = before_;
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  const bool before_;
+};
+
+void check_outside() {
+  if (!inside) return;
+  give_up_watching(
+      "a signal handler of this program makes something durable while its thread does, or has left "
+      "that by siglongjmp(), and order can not be kept: it ends here");
+}
+
 void drop(Backend& to, const char* at, std::size_t length) {
   std::size_t index = table.first_behind(at);
   while (index < table.size() && table[index].at < at + length) {
@@ -145,6 +174,7 @@ bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offse
       shared && ::fstat(descriptor, &status) == 0 && may_persist(descriptor, status);
   if (!wanted && !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return true;
   watch_forks();
+  const Inside here;
   pthread_rwlock_wrlock(&table_lock);
   drop(*to, at, length);
   int file = Backend::kNotWanted;
@@ -165,6 +195,7 @@ int unmap(char* at, std::size_t length) {
   if (to == nullptr || wrong || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) {
     return raw_munmap(at, length);
   }
+  const Inside here;
   pthread_rwlock_wrlock(&table_lock);
   const std::size_t first = table.first_behind(at);
   const bool known = first < table.size() && table[first].at < at + length;
@@ -182,6 +213,7 @@ int unmap(char* at, std::size_t length) {
 bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t length) {
   Backend* const to = backend();
   if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return true;
+  const Inside here;
   pthread_rwlock_wrlock(&table_lock);
   length = whole_pages(length);
   const std::size_t index = table.first_behind(old_at);
@@ -201,6 +233,8 @@ bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t 
 void flushed(const void* at, std::size_t length) {
   Backend* const to = backend();
   if (to == nullptr || length == 0 || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return;
+  check_outside();
+  const Inside here;
   const int error = errno;
   const char* const begin = static_cast<const char*>(at);
   pthread_rwlock_rdlock(&table_lock);
@@ -215,6 +249,8 @@ void flushed(const void* at, std::size_t length) {
 void drained(Drain drain) {
   Backend* const to = backend();
   if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return;
+  check_outside();
+  const Inside here;
   const int error = errno;
   to->drain(drain);
   errno = error;

@@ -15,7 +15,8 @@ bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offse
 int unmap(char* at, std::size_t length);
 /// mremap() has moved or resized a mapping.
 bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t length);
-/// Tells the back-end of every part of the range that belongs to a file.
+/// Tells the back-end of every part of the range that belongs to a file. Does not return in a
+/// signal handler that has interrupted its thread in one of these.
 void flushed(const void* at, std::size_t length);
 /// The same of a drain, once anything was mapped.
 void drained(Drain drain);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "interpose/backend.h"
+#include "interpose/own_code.h"
 
 #include <dlfcn.h>
 
@@ -35,6 +36,7 @@ class Real {
       say("called, but the library that has it is not loaded: ", name_);
       std::abort();
     }
+    note_library(symbol);
     auto* const function = reinterpret_cast<Function*>(symbol);
     found_.store(function, std::memory_order_release);
     return function;
@@ -46,17 +48,21 @@ class Real {
 };
 
 /// While one of the interposer's functions runs. What the library calls inside is part of the same
-/// call: only the outermost one counts.
+/// call: only the outermost one counts. That the thread is inside of one is not enough to know
+/// that: a signal handler may have come in between, or left it by siglongjmp(), and then it never
+/// ends. What those call counts.
 class Call {
  public:
-  Call() { ++depth; }
+  /// `caller`: __builtin_return_address(0) of the function.
+  explicit Call(const void* caller) : inner_(depth != 0 && is_library(caller)) { ++depth; }
   ~Call() { --depth; }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  bool outermost() const { return depth == 1; }
+  bool outermost() const { return !inner_; }
 
  private:
-  static inline thread_local int depth = 0;
+  static inline thread_local unsigned depth = 0;
+  const bool inner_;
 };
 
 }  // namespace perdure::interpose

@@ -74,7 +74,7 @@ void* mremap(void* at, std::size_t old_length, std::size_t length, int flags, ..
 }
 
 int msync(void* at, std::size_t length, int flags) {
-  const Call call;
+  const Call call(__builtin_return_address(0));
   const int outcome = raw_msync(at, length, flags);
   if (call.outermost() && outcome == 0 && (flags & MS_SYNC) != 0) {
     flushed(at, length);
