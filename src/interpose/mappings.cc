@@ -20,7 +20,6 @@ namespace perdure::interpose {
 namespace {
 
 constexpr std::size_t kMappingsMax = 4096;
-constexpr std::size_t kPage = 4096;
 
 /// By address, without overlaps.
 class Table {
@@ -138,9 +137,6 @@ void drop(Backend& to, const char* at, std::size_t length) {
   }
 }
 
-/// What a mapping of so many bytes takes.
-std::size_t whole_pages(std::size_t length) { return (length + kPage - 1) / kPage * kPage; }
-
 /// Only a descriptor that may write makes bytes of a file that anyone would want durable.
 bool may_persist(int descriptor, const struct ::stat& status) {
   if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) return false;
@@ -158,6 +154,36 @@ bool keep(Backend& to, const FileRange& range, int descriptor) {
   table.insert(range);
   __atomic_store_n(&anything_mapped, true, __ATOMIC_RELEASE);
   return true;
+}
+
+char* kernel_remaps(const Remapping& wanted) {
+  return raw_mremap(wanted.at, wanted.old_length, wanted.length, wanted.flags, wanted.to);
+}
+
+/// Asks before the kernel does what can not be undone. The lock is held for writing.
+char* remap_watched(Backend& to, const Remapping& wanted) {
+  char* const refused = static_cast<char*>(MAP_FAILED);
+  const std::size_t old_length = whole_pages(wanted.old_length);
+  const std::size_t length = whole_pages(wanted.length);
+  const std::size_t index = table.first_behind(wanted.at);
+  const bool known = index < table.size() && table[index].at <= wanted.at;
+  FileRange range;
+  if (known) range = covered(table[index], wanted.at, 1);
+  range.length = length;
+  if (known && !table.has_room(3)) {
+    say("this program has more mappings of files than can be watched");
+    errno = ENOMEM;
+    return refused;
+  }
+  if (known && length > old_length && !to.map(range, -1)) return refused;
+  char* const moved = kernel_remaps(wanted);
+  if (failed(moved)) return refused;
+  const bool stays = old_length == 0 || (wanted.flags & MREMAP_DONTUNMAP) != 0;
+  if (!stays) drop(to, wanted.at, old_length);
+  drop(to, moved, length);
+  range.at = moved;
+  if (known) table.insert(range);
+  return moved;
 }
 
 }  // namespace
@@ -210,24 +236,19 @@ int unmap(char* at, std::size_t length) {
   return outcome;
 }
 
-bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t length) {
+char* remap(const Remapping& wanted) {
   Backend* const to = backend();
-  if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return true;
+  if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) {
+    return kernel_remaps(wanted);
+  }
   const Inside here;
+  // Before the kernel moves it: the old addresses may be another thread's right after.
   pthread_rwlock_wrlock(&table_lock);
-  length = whole_pages(length);
-  const std::size_t index = table.first_behind(old_at);
-  FileRange range;
-  const bool known = index < table.size() && table[index].at <= old_at;
-  if (known) range = covered(table[index], old_at, 1);
-  drop(*to, old_at, whole_pages(old_length));
-  drop(*to, at, length);
-  bool good = true;
-  if (known) good = keep(*to, {range.file, range.offset, length, at}, -1);
+  char* const moved = remap_watched(*to, wanted);
   const int error = errno;
   pthread_rwlock_unlock(&table_lock);
   errno = error;
-  return good;
+  return moved;
 }
 
 void flushed(const void* at, std::size_t length) {

@@ -62,15 +62,7 @@ void* mremap(void* at, std::size_t old_length, std::size_t length, int flags, ..
   va_start(rest, flags);
   void* const to = (flags & MREMAP_FIXED) != 0 ? va_arg(rest, void*) : nullptr;
   va_end(rest);
-  char* const mapping = raw_mremap(at, old_length, length, flags, to);
-  if (failed(mapping)) return mapping;
-  if (!remapped(static_cast<const char*>(at), old_length, mapping, length)) {
-    const int why = errno;
-    raw_munmap(mapping, length);
-    errno = why;
-    return MAP_FAILED;
-  }
-  return mapping;
+  return remap({static_cast<char*>(at), old_length, length, flags, to});
 }
 
 int msync(void* at, std::size_t length, int flags) {
