@@ -69,7 +69,7 @@ int msync(void* at, std::size_t length, int flags) {
   const Call call(__builtin_return_address(0));
   const int outcome = raw_msync(at, length, flags);
   if (call.outermost() && outcome == 0 && (flags & MS_SYNC) != 0) {
-    flushed(at, length);
+    flushed(at, whole_pages(length));  // as the kernel: it writes whole pages
     drained(Drain::Durable);
   }
   return outcome;
