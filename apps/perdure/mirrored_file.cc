@@ -1,13 +1,13 @@
 // A file of another program and its mirror: see mirrored_file.h.
 #include "mirrored_file.h"
 
-#include <perdure/pool.h>
-
+#include "client/dial.h"
 #include "core/byte_text.h"
 #include "core/errno_error.h"
 #include "core/try.h"
 #include "mirror/mirror_format.h"
 #include "mirror/mirror_memory.h"
+#include "mirror/mirror_survey.h"
 #include "output.h"
 
 #include <fmt/format.h>
@@ -26,19 +26,23 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::chrono::milliseconds kSlice{500};  // whether waiting has been given up
 
-/// The smallest of the pools, without what the mirror keeps before its bytes.
-Result<std::uint64_t> room_of(const MirrorOptions& options) {
+/// The size of the mirror, where a replica tells it; else the smallest of the pools, without what
+/// the mirror keeps before its bytes.
+Result<std::uint64_t> size_of_mirror(const MirrorOptions& options) {
+  client::Dialer dialer;
+  PERDURE_TRY_VOID(dialer.use_rnic(options.rnic));
+  PERDURE_TRY(peers, dialer.dial_replicas(options.peers, options.transport));
+  const auto survey = mirror::survey(peers, options.pool, options.peer_timeout, Clock::monotonic());
+  if (survey.header) return survey.header->bytes;
   std::optional<std::uint64_t> room;
   std::optional<Error> why;
-  for (const std::string& peer : options.peers) {
-    const auto pool = describe_pool(peer, options.pool, options.peer_timeout);
-    if (!pool.ok()) {
-      if (!why) why = pool.error();
-      continue;
+  for (const mirror::SurveyedReplica& replica : survey.replicas) {
+    if (replica.error && !why) {
+      why = Error{replica.error->code, fmt::format("pool '{}' on {}: {}", options.pool,
+                                                   replica.peer, replica.error->message)};
     }
-    if (pool->bytes > mirror::kDataAt) {
-      room = std::min(room.value_or(UINT64_MAX), pool->bytes - mirror::kDataAt);
-    }
+    if (replica.bytes == nullptr || replica.bytes->size() <= mirror::kDataAt) continue;
+    room = std::min(room.value_or(UINT64_MAX), replica.bytes->size() - mirror::kDataAt);
   }
   if (room) return *room / kPage * kPage;
   return why.value_or(Error{ErrorCode::InvalidArgument,
@@ -65,8 +69,8 @@ MirroredFile::~MirroredFile() {
 }
 
 Result<void> MirroredFile::reserve() {
-  PERDURE_TRY(room, room_of(options_));
-  bytes_ = room;
+  PERDURE_TRY(size, size_of_mirror(options_));
+  bytes_ = size;
   void* const memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
