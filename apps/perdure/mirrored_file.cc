@@ -9,15 +9,19 @@
 #include "mirror/mirror_memory.h"
 #include "mirror/mirror_survey.h"
 #include "output.h"
+#include "testing/process.h"
 
 #include <fmt/format.h>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 
 namespace perdure::app {
@@ -25,6 +29,7 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::chrono::milliseconds kSlice{500};  // whether waiting has been given up
+constexpr std::chrono::seconds kTimesGrain{3};    // of a file: some keep whole seconds only
 
 /// The size of the mirror, where a replica tells it; else the smallest of the pools, without what
 /// the mirror keeps before its bytes.
@@ -49,14 +54,33 @@ Result<std::uint64_t> size_of_mirror(const MirrorOptions& options) {
                             fmt::format("pool '{}' has no room for a mirror", options.pool)});
 }
 
+/// Of opening a mirror: replicas were not heard.
+bool may_be_heard_later(ErrorCode code) {
+  return code == ErrorCode::QuorumLost || code == ErrorCode::TimedOut ||
+         code == ErrorCode::Disconnected;
+}
+
+/// Whether from now on any write to the file changes its time of change. Not if that is so short
+/// ago that a second write could get the same, nor where stores of mapped memory leave no time
+/// (tmpfs) or other machines write (network file systems).
+bool tells_of_writes(int file, const struct ::stat& status) {
+  struct ::statfs system = {};
+  if (::fstatfs(file, &system) != 0) return false;
+  const auto type = static_cast<unsigned long>(system.f_type);
+  if (type != EXT4_SUPER_MAGIC && type != XFS_SUPER_MAGIC && type != BTRFS_SUPER_MAGIC) {
+    return false;
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return now - std::chrono::seconds(status.st_ctim.tv_sec) > kTimesGrain;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MirroredFile>> MirroredFile::open(std::string path, MirrorOptions options) {
   std::unique_ptr<MirroredFile> file(new MirroredFile(std::move(path), std::move(options)));
   PERDURE_TRY_VOID(file->reserve());
-  struct ::stat status = {};
-  PERDURE_TRY(there, file->changed(status));
-  if (there) PERDURE_TRY_VOID(file->overlay(status));
+  PERDURE_TRY(found, file->look());
+  if (found) PERDURE_TRY_VOID(file->overlay(*found));
   PERDURE_TRY_VOID(file->open_mirror());
   return file;
 }
@@ -95,10 +119,11 @@ Result<void> MirroredFile::check_whole() const {
                            path_)};
 }
 
-/// Whether the file at the path has something that is not mapped here. No file has nothing.
-Result<bool> MirroredFile::changed(struct ::stat& status) const {
+/// The file at the path, if there is one.
+Result<std::optional<struct ::stat>> MirroredFile::look() const {
+  struct ::stat status = {};
   if (::stat(path_.c_str(), &status) != 0) {
-    if (errno == ENOENT) return false;
+    if (errno == ENOENT) return std::optional<struct ::stat>{};
     return errno_error(path_, errno);
   }
   if (!S_ISREG(status.st_mode)) {
@@ -112,14 +137,37 @@ Result<bool> MirroredFile::changed(struct ::stat& status) const {
                              "a new mirror in them",
                              path_, size, options_.pool, bytes_)};
   }
-  return status.st_ino != inode_ || status.st_dev != device_ || size != seen_;
+  return std::optional(status);
+}
+
+bool MirroredFile::is_mapped_here(const struct ::stat& found) const {
+  return found.st_ino == inode_ && found.st_dev == device_;
+}
+
+/// Whether this is the file as it was compared. A drain tells of all that has changed since; what
+/// is mapped anew may have been written in other ways.
+bool MirroredFile::is_as_compared(const struct ::stat& found, bool mapped_anew) const {
+  const bool same = is_mapped_here(found) && static_cast<std::uint64_t>(found.st_size) == seen_;
+  if (!same || !mapped_anew) return same;
+  return times_tell_ && found.st_ctim.tv_sec == changed_at_.tv_sec &&
+         found.st_ctim.tv_nsec == changed_at_.tv_nsec;
 }
 
 /// Maps the file over the zeros.
-Result<void> MirroredFile::overlay(const struct ::stat& status) {
+Result<void> MirroredFile::overlay(const struct ::stat& found) {
   const int file = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return errno_error(path_, errno);
-  const auto size = static_cast<std::uint64_t>(status.st_size);
+  struct ::stat status = {};
+  if (::fstat(file, &status) != 0 || status.st_ino != found.st_ino ||
+      status.st_dev != found.st_dev || status.st_size < found.st_size) {
+    ::close(file);
+    return Error{ErrorCode::SystemError,
+                 fmt::format("'{}' was replaced or made shorter while it was being mapped: map it "
+                             "again",
+                             path_)};
+  }
+  const bool times_tell = tells_of_writes(file, status);
+  const auto size = static_cast<std::uint64_t>(found.st_size);
   const std::uint64_t pages = (size + kPage - 1) / kPage * kPage;
   const void* mapped = ::mmap(memory_, bytes_, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -135,6 +183,8 @@ Result<void> MirroredFile::overlay(const struct ::stat& status) {
   file_ = file;
   device_ = status.st_dev;
   inode_ = status.st_ino;
+  changed_at_ = status.st_ctim;
+  times_tell_ = times_tell;
   seen_ = size;
   return {};
 }
@@ -147,31 +197,63 @@ Result<void> MirroredFile::open_mirror() {
   return {};
 }
 
-Result<void> MirroredFile::follow() {
+/// The same once the mirror was open: as long as it takes, or until waiting is given up. A peer may
+/// not have noticed yet that the session before this one has ended.
+Result<void> MirroredFile::open_mirror_again() {
+  std::optional<Deadline> busy;
+  for (;;) {
+    auto opened = open_mirror();
+    if (opened.ok()) {
+      if (waiting_said_.exchange(false)) say_back();
+      return opened;
+    }
+    if (opened.code() != ErrorCode::Busy) busy.reset();
+    if (opened.code() == ErrorCode::Busy && !busy) {
+      busy = Deadline::after(2 * options_.peer_timeout);
+    }
+    const bool may_come = busy ? !busy->passed() : may_be_heard_later(opened.code());
+    if (!may_come || giving_up_) return opened;
+    if (!waiting_said_.exchange(true)) say_waiting(opened.error());
+    test::pause_for(kSlice);
+  }
+}
+
+Result<void> MirroredFile::follow(bool mapped_anew) {
+  const std::scoped_lock turn(turn_);
   const std::unique_lock alone(mutex_);
   was_mapped_ = true;
   if (guard_->failed()) return check_whole();
-  struct ::stat status = {};
-  PERDURE_TRY(has_changed, changed(status));
-  if (!has_changed) return {};
+  PERDURE_TRY(found, look());
+  if (mirror_ && (!found || is_as_compared(*found, mapped_anew))) return {};
   // Opening compares all pages, so it does not matter how the new ones came to be what they are.
   if (mirror_) {
     auto closed = mirror_->close();
     if (!closed.ok() && closed.code() == ErrorCode::Fenced) return closed;
     mirror_.reset();
   }
-  PERDURE_TRY_VOID(overlay(status));
-  return open_mirror();
+  auto opened = found ? overlay(*found) : Result<void>();
+  if (opened.ok()) opened = open_mirror_again();
+  if (!opened.ok()) why_not_open_ = opened.error();
+  return opened;
+}
+
+Error MirroredFile::not_open() const {
+  const std::string why = why_not_open_ ? ": " + why_not_open_->message : std::string();
+  return {why_not_open_ ? why_not_open_->code : ErrorCode::Disconnected,
+          fmt::format("the mirror of '{}' is not open, and what the program made of the file since "
+                      "is on no replica{}",
+                      path_, why)};
 }
 
 Result<void> MirroredFile::make_durable(std::span<const MirrorRange> ranges) {
   const auto behind = [this](const MirrorRange& range) { return range.at + range.length > seen_; };
-  if (std::any_of(ranges.begin(), ranges.end(), behind)) PERDURE_TRY_VOID(follow());
+  if (std::any_of(ranges.begin(), ranges.end(), behind)) PERDURE_TRY_VOID(follow(false));
+  {
+    const std::scoped_lock turn(turn_);  // of who waits to have it alone
+  }
   const std::shared_lock shared(mutex_);
   PERDURE_TRY_VOID(check_whole());
-  if (!mirror_) {
-    return Error{ErrorCode::Disconnected, fmt::format("the mirror of '{}' is not open", path_)};
-  }
+  if (!mirror_) return not_open();
   const MirrorEpoch epoch(ranges);
   PERDURE_TRY(ticket, mirror_->flush_ordered({&epoch, 1}));
   PERDURE_TRY_VOID(wait(*mirror_, ticket));
@@ -183,7 +265,7 @@ Result<void> MirroredFile::wait(Mirror& mirror, const MirrorTicket& ticket) {
   for (;;) {
     auto outcome = mirror.wait(ticket, kSlice);
     if (outcome.ok()) {
-      if (waiting_said_.exchange(false)) print_warning("the replicas of '" + path_ + "' are back");
+      if (waiting_said_.exchange(false)) say_back();
       return {};
     }
     const bool may_come =
@@ -191,17 +273,35 @@ Result<void> MirroredFile::wait(Mirror& mirror, const MirrorTicket& ticket) {
     if (!may_come || giving_up_) return outcome;
     waited += kSlice;
     if (waited >= options_.peer_timeout && !waiting_said_.exchange(true)) {
-      print_warning(fmt::format("'{}' waits for its replicas: {}", path_, outcome.error().message));
+      say_waiting(outcome.error());
     }
   }
 }
 
+void MirroredFile::say_waiting(const Error& why) const {
+  print_warning(fmt::format("'{}' waits for its replicas: {}", path_, why.message));
+}
+
+void MirroredFile::say_back() const { print_warning("the replicas of '" + path_ + "' are back"); }
+
+/// Errors: SystemError: the file at the path is not the one that was mirrored.
+Result<void> MirroredFile::check_mirrored() const {
+  PERDURE_TRY(found, look());
+  if (!found || is_mapped_here(*found)) return {};
+  return Error{ErrorCode::SystemError,
+               fmt::format("'{}' is not the file that was mirrored: another one was given its name "
+                           "(rename), or was made and not mapped; its replicas have the one of "
+                           "before; a run that begins with this one mirrors it",
+                           path_)};
+}
+
 Result<void> MirroredFile::close() {
   const std::unique_lock alone(mutex_);
-  if (!mirror_) return {};
+  if (!mirror_) return not_open();
   auto closed = mirror_->close();
-  const auto whole = check_whole();
-  return whole.ok() ? closed : whole;
+  PERDURE_TRY_VOID(check_whole());
+  PERDURE_TRY_VOID(check_mirrored());
+  return closed;
 }
 
 MirrorStatus MirroredFile::status() {

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <ctime>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <span>
@@ -29,16 +31,18 @@ class MirroredFile {
   MirroredFile(const MirroredFile&) = delete;
   MirroredFile& operator=(const MirroredFile&) = delete;
 
-  /// The program maps what is now at the path. A file of another size, or another one, is
-  /// compared with the replicas as a whole, and meanwhile nothing is made durable.
-  /// Errors: as for open.
-  Result<void> follow();
+  /// The program maps what is now at the path. It is compared with the replicas as a whole, and
+  /// meanwhile nothing is made durable; but not if nobody can have written to it since it was, by
+  /// its time of change. Waits for a quorum as long as it takes, or until `give_up`.
+  /// Errors: as for open; Fenced.
+  Result<void> follow() { return follow(true); }
   /// Returns when all ranges are durable on the replicas that are in sync; waits for a quorum as
   /// long as it takes, or until `give_up`. Errors: Fenced, and those of follow(); SystemError: the
   /// file was made shorter, from then on.
   Result<void> make_durable(std::span<const MirrorRange> ranges);
   void give_up() { giving_up_ = true; }
-  /// Drains. Errors: those of Mirror::close; SystemError: the file was made shorter.
+  /// Drains. Errors: those of Mirror::close; SystemError: the file was made shorter, or another one
+  /// has its name; why its mirror could not be opened again.
   Result<void> close();
 
   const std::string& path() const { return path_; }
@@ -50,14 +54,23 @@ class MirroredFile {
   MirroredFile(std::string path, MirrorOptions options)
       : path_(std::move(path)), options_(std::move(options)) {}
   Result<void> reserve();
-  Result<bool> changed(struct ::stat& status) const;
+  Result<std::optional<struct ::stat>> look() const;
+  bool is_mapped_here(const struct ::stat& found) const;
+  bool is_as_compared(const struct ::stat& found, bool mapped_anew) const;
   Result<void> check_whole() const;
-  Result<void> overlay(const struct ::stat& status);
+  Result<void> check_mirrored() const;
+  Result<void> overlay(const struct ::stat& found);
   Result<void> open_mirror();
+  Result<void> open_mirror_again();
+  Result<void> follow(bool mapped_anew);
+  Error not_open() const;
+  void say_waiting(const Error& why) const;
+  void say_back() const;
   Result<void> wait(Mirror& mirror, const MirrorTicket& ticket);
 
   const std::string path_;
   MirrorOptions options_;
+  std::mutex turn_;          // goes before mutex_: drains do not keep an exchange waiting
   std::shared_mutex mutex_;  // held alone while the file and its mirror are exchanged
   std::byte* memory_ = nullptr;
   std::unique_ptr<pmem::MappingGuard> guard_;
@@ -66,7 +79,10 @@ class MirroredFile {
   int file_ = -1;                        // that one
   std::uint64_t device_ = 0;
   std::uint64_t inode_ = 0;
+  struct ::timespec changed_at_ = {};  // its time of change, before it was compared
+  bool times_tell_ = false;            // and any write since has another one
   std::optional<Mirror> mirror_;
+  std::optional<Error> why_not_open_;
   std::atomic<bool> giving_up_ = false;
   std::atomic<bool> was_mapped_ = false;
   std::atomic<bool> waiting_said_ = false;
