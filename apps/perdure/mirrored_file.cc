@@ -190,8 +190,8 @@ Result<void> MirroredFile::overlay(const struct ::stat& found) {
 }
 
 Result<void> MirroredFile::open_mirror() {
-  auto memory =
-      MirrorMemory::State::guarded(path_, {memory_, bytes_}, PersistenceDomain::None, *guard_);
+  auto memory = MirrorMemory::State::guarded(mirror::LocalStateFile(path_, seen_),
+                                             {memory_, bytes_}, *guard_);
   PERDURE_TRY(mirror, Mirror::open(std::move(memory), options_));
   mirror_.emplace(std::move(mirror));
   return {};

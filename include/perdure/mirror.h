@@ -162,7 +162,7 @@ struct MirrorStatus {
   std::vector<MirrorReplicaStatus> replicas;
 };
 
-/// The memory that is mirrored. Beside a file FILE.mirror is kept (mode 0644, 60 bytes): whose
+/// The memory that is mirrored. Beside a file FILE.mirror is kept (mode 0644, some 60 bytes): whose
 /// memory it is, since which writer, and whether it is whole. By that MirrorStart::Local refuses a
 /// file that another memory has taken the place of (and that differs from the newest replica), or
 /// over which a replica was half copied when the program or the power ended. Of memory without a

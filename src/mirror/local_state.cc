@@ -20,7 +20,9 @@ namespace perdure::mirror {
 namespace {
 
 std::string encode(const LocalState& state) {
-  return fmt::format("perdure mirror 1\nid {:016x}\nepoch {:08x}\nwhole {:d}\n", state.id,
+  const std::string bytes =
+      state.bytes == 0 ? std::string() : fmt::format("bytes {:016x}\n", state.bytes);
+  return fmt::format("perdure mirror 1\n{}id {:016x}\nepoch {:08x}\nwhole {:d}\n", bytes, state.id,
                      state.epoch, state.whole);
 }
 
@@ -36,6 +38,7 @@ void take(std::string_view text, std::string_view before, std::size_t digits, Nu
 std::optional<LocalState> decode(const std::string& text) {
   LocalState state;
   int whole = 0;
+  take(text, "\nbytes ", 16, state.bytes);
   take(text, "\nid ", 16, state.id);
   take(text, "\nepoch ", 8, state.epoch);
   take(text, "\nwhole ", 1, whole);
@@ -62,7 +65,8 @@ Result<void> write_durably(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-LocalStateFile::LocalStateFile(const std::string& file) : file_(file) {
+LocalStateFile::LocalStateFile(const std::string& file, std::uint64_t bytes)
+    : file_(file), bytes_(bytes) {
   std::error_code failed;
   const auto real = std::filesystem::weakly_canonical(file, failed);
   path_ = (failed ? file : real.string()) + ".mirror";
@@ -127,7 +131,16 @@ Result<void> LocalStateFile::remove() const {
 
 Result<void> LocalStateFile::check_whole() const {
   PERDURE_TRY(state, read());
-  if (!state || state->whole) return {};
+  if (!state) return {};
+  if (state->whole && bytes_ != 0 && bytes_ < state->bytes) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("'{}' has {} bytes, and had {} when it was mirrored last ('{}' says so): what "
+                    "it has lost would be zeros on the replicas; bring it back with `perdure "
+                    "mirror restore --overwrite`, or remove '{}' if what '{}' holds is what counts",
+                    file_, bytes_, state->bytes, path_, path_, file_)};
+  }
+  if (state->whole) return {};
   return Error{ErrorCode::InvalidArgument,
                fmt::format("'{}' is not whole: a replica was being copied over it, and that did "
                            "not come to its end ('{}' says so); copy it again: open the mirror "

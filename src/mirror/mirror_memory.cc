@@ -152,12 +152,13 @@ MirrorMemory MirrorMemory::bytes_of(const std::string& file, std::span<std::byte
   return MirrorMemory(std::move(state));
 }
 
-MirrorMemory MirrorMemory::State::guarded(const std::string& file, std::span<std::byte> memory,
-                                          PersistenceDomain domain,
+MirrorMemory MirrorMemory::State::guarded(const mirror::LocalStateFile& file,
+                                          std::span<std::byte> memory,
                                           const pmem::MappingGuard& guard) {
   auto state = std::make_unique<State>();
-  state->region = std::make_unique<mirror::LentMemory>(memory, domain, file, &guard);
-  state->state = mirror::LocalStateFile(file);
+  state->region =
+      std::make_unique<mirror::LentMemory>(memory, PersistenceDomain::None, std::string(), &guard);
+  state->state = file;
   return MirrorMemory(std::move(state));
 }
 

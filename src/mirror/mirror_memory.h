@@ -15,10 +15,11 @@ namespace perdure {
 
 class MirrorMemory::State {
  public:
-  /// As bytes_of, of a mapping that `guard` watches, which outlives it: once a page of it is lost
-  /// no replica is told anything more.
-  static MirrorMemory guarded(const std::string& file, std::span<std::byte> memory,
-                              PersistenceDomain domain, const pmem::MappingGuard& guard);
+  /// As bytes_of, of the mapping of a file that is kept with its length and may be shorter than the
+  /// memory: behind its end are zeros. The caller makes it durable. `guard` watches the mapping,
+  /// and outlives it: once a page of it is lost no replica is told anything more.
+  static MirrorMemory guarded(const mirror::LocalStateFile& file, std::span<std::byte> memory,
+                              const pmem::MappingGuard& guard);
 
   std::unique_ptr<pmem::Region> region;
   mirror::LocalStateFile state;

@@ -476,7 +476,7 @@ Result<void> ReplicatedMirror::check_local_counts() const {
 
 /// From here on the local file is this writer's: said before a replica says that it is.
 Result<void> ReplicatedMirror::note_local(bool whole) const {
-  return local_state_.write({header_->id, epoch_.value, whole});
+  return local_state_.write({header_->id, epoch_.value, whole, local_state_.file_bytes()});
 }
 
 /// The same by what the pools hold that can be read, up to the first byte that tells.

@@ -341,7 +341,12 @@ TEST_F(MirrorOfThree, AReplicaThatWasBlankTellsOfWhatIsMissing) {
 
 TEST_F(MirrorMemories, WhatIsKeptOfAFileIsUnderstoodWholeOrNotAtAll) {
   EXPECT_EQ(state_.read().value(), std::nullopt);
-  const LocalState written{0x0123456789abcdefU, 7, true};
+  const LocalState earlier{0x0123456789abcdefU, 7, true};  // of a version that kept no length
+  ASSERT_TRUE(
+      write_file(state_.path(), "perdure mirror 1\nid 0123456789abcdef\nepoch 00000007\nwhole 1\n")
+          .ok());
+  EXPECT_EQ(state_.read().value(), earlier);
+  const LocalState written{0x0123456789abcdefU, 7, true, 65536};
   ASSERT_TRUE(state_.write(written).ok());
   EXPECT_EQ(state_.read().value(), written);
   const std::string text = read_text(state_.path());
@@ -355,6 +360,23 @@ TEST_F(MirrorMemories, WhatIsKeptOfAFileIsUnderstoodWholeOrNotAtAll) {
   }
   EXPECT_TRUE(open(MirrorStart::Replicas, *local_, state_).ok());
   EXPECT_TRUE(state_.check_whole().ok());
+}
+
+TEST_F(MirrorMemories, AFileThatHasLostItsEndDoesNotCount) {
+  const auto of = [&](std::uint64_t bytes) { return LocalStateFile(place_.file("tree"), bytes); };
+  ASSERT_TRUE(reopen(MirrorStart::Local, *local_, of(3 * kBytes / 4)).ok());
+  EXPECT_EQ(state_.read().value()->bytes, 3 * kBytes / 4);
+  // Receive: the file is shorter. Expect: refused, with the way out, which is taken.
+  const auto shorter = reopen(MirrorStart::Local, *local_, of(kBytes / 4));
+  ASSERT_EQ(shorter.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(shorter.error().message.find("remove"), std::string::npos) << shorter.error().message;
+  EXPECT_EQ(state_.read().value()->bytes, 3 * kBytes / 4);
+  EXPECT_TRUE(reopen(MirrorStart::Local, *local_, of(kBytes)).ok()) << "it has grown";
+  ASSERT_TRUE(state_.remove().ok());
+  EXPECT_TRUE(reopen(MirrorStart::Local, *local_, of(kBytes / 4)).ok());
+  EXPECT_EQ(state_.read().value()->bytes, kBytes / 4);
+  // Whoever does not say how long the file is has it compared with nothing.
+  EXPECT_TRUE(reopen(MirrorStart::Local, *local_, state_).ok());
 }
 
 TEST_F(MirrorUpdates, ShortRangesThatAreFlushedGoTogether) {
