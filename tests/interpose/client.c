@@ -16,6 +16,17 @@
  *                                   grows, is mapped again, and one line is persisted
  *   client shrink FILE COUNT        as msync, then the file is made shorter, and synced once more
  *   client silent FILE COUNT        maps and stores, and makes nothing durable
+ *   client word FILE COUNT          msync of the first bytes of a page, of which a later one
+ * changed client jump FILE COUNT          as pmem, after a signal handler left a copy by siglongjmp
+ *   client handler FILE COUNT       as pmem, after a signal handler persisted line 4096 inside a
+ * copy client alarm FILE COUNT         persists a line, and another one in a signal handler, by a
+ * timer client rewrite FILE COUNT       as pmem; FILE is written anew with write(), as long as it
+ * was, and mapped, and one line of it is persisted client zeros FILE COUNT         as pmem; FILE is
+ * made zeros, as long as it was, and can not be mapped client rename FILE COUNT        as pmem;
+ * then the same in FILE.new, which is renamed to FILE client waits FILE COUNT         as pmem; when
+ * FILE.go is there, FILE grows and is mapped again client maps FILE COUNT          maps and unmaps
+ * it so often, then makes a line durable client moves FILE COUNT         mremap to more than can be
+ * mirrored, which must fail and change nothing, then to twice as much
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,12 +34,15 @@
 #include <libpmem2.h>
 #include <libpmemobj.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,10 +117,7 @@ static int with_objects(const char* how, const char* path, uint64_t count, int t
   return 0;
 }
 
-static int with_pmem(const char* path, uint64_t count) {
-  size_t length = 0;
-  struct line* lines = pmem_map_file(path, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
-  if (lines == NULL) return fail("pmem_map_file", pmem_errormsg());
+static void persist_rounds(struct line* lines, uint64_t count) {
   for (uint64_t i = 1; i <= count; ++i) {
     pmem_memcpy_persist(&lines[0], &i, sizeof i);
     lines[1].value = i;
@@ -115,6 +126,13 @@ static int with_pmem(const char* path, uint64_t count) {
     pmem_drain();
     pmem_persist(&lines[8], sizeof lines[8]);
   }
+}
+
+static int with_pmem(const char* path, uint64_t count) {
+  size_t length = 0;
+  struct line* lines = pmem_map_file(path, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (lines == NULL) return fail("pmem_map_file", pmem_errormsg());
+  persist_rounds(lines, count);
   return pmem_unmap(lines, length);
 }
 
@@ -231,6 +249,143 @@ static int close_all(const char* path, uint64_t count) {
   return check_own(own);
 }
 
+static int word_of_a_page(const char* path, uint64_t count) {
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", path);
+  char* bytes = mmap(NULL, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (bytes == MAP_FAILED) return fail("mmap", path);
+  for (uint64_t i = 1; i <= count; ++i) {
+    memcpy(bytes + 200, &i, sizeof i);
+    if (msync(bytes, sizeof i, MS_SYNC) != 0) return fail("msync", path);
+  }
+  return munmap(bytes, kFileBytes);
+}
+
+static sigjmp_buf out_of_call;
+static char* nothing;
+static struct line* of_handler;
+
+static void jump_out(int number) {
+  (void)number;
+  siglongjmp(out_of_call, 1);
+}
+
+static void persist_in_handler(int number) {
+  (void)number;
+  of_handler->value += 1;
+  pmem_persist(of_handler, sizeof *of_handler);
+  if (nothing != NULL) mprotect(nothing, 4096, PROT_READ);
+}
+
+/* A copy from memory that can not be read. */
+static void copy_nothing(struct line* to) {
+  if (sigsetjmp(out_of_call, 1) == 0) pmem_memcpy_persist(to, nothing, 4096);
+}
+
+static int in_handler(const char* how, const char* path, uint64_t count) {
+  size_t length = 0;
+  struct line* lines = pmem_map_file(path, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (lines == NULL) return fail("pmem_map_file", pmem_errormsg());
+  of_handler = &lines[4096];
+  if (strcmp(how, "alarm") == 0) {
+    const struct itimerval often = {{0, 5000}, {0, 5000}};
+    signal(SIGALRM, persist_in_handler);
+    if (setitimer(ITIMER_REAL, &often, NULL) != 0) return fail("setitimer", "");
+    for (uint64_t i = 1; i <= count; ++i) {
+      lines[0].value = i;
+      pmem_persist(&lines[0], sizeof lines[0]);
+    }
+    return 0;
+  }
+  nothing = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (nothing == MAP_FAILED) return fail("mmap", "");
+  signal(SIGSEGV, strcmp(how, "jump") == 0 ? jump_out : persist_in_handler);
+  copy_nothing(&lines[8192]);
+  persist_rounds(lines, count); /* in the mapping that there is: a new one is compared */
+  return 0;
+}
+
+static int write_anew(const char* path, uint64_t count, int zeros) {
+  if (with_pmem(path, count) != 0) return 1;
+  static char bytes[65536];
+  memset(bytes, zeros ? 0 : 'x', sizeof bytes);
+  const int file = open(path, O_RDWR | O_TRUNC);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0 ||
+      pwrite(file, bytes, sizeof bytes, 2 * sizeof bytes) != sizeof bytes) {
+    return fail("open", path);
+  }
+  struct line* lines = mmap(NULL, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (zeros) return lines == MAP_FAILED ? 0 : fail("mmap", "it should have been refused");
+  if (lines == MAP_FAILED) return fail("mmap", path);
+  lines[0].value = count;
+  pmem_persist(&lines[0], sizeof lines[0]);
+  return munmap(lines, kFileBytes);
+}
+
+static int rename_new(const char* path, uint64_t count) {
+  char name[4096];
+  snprintf(name, sizeof name, "%s.new", path);
+  if (with_pmem(path, count) != 0 || with_pmem(name, 2 * count) != 0) return 1;
+  return rename(name, path) == 0 ? 0 : fail("rename", path);
+}
+
+static int wait_and_grow(const char* path, uint64_t count) {
+  char name[4096];
+  size_t length = 0;
+  snprintf(name, sizeof name, "%s.go", path);
+  if (with_pmem(path, count) != 0) return 1;
+  puts("ready");
+  fflush(stdout);
+  while (access(name, F_OK) != 0) usleep(10000);
+  struct line* lines =
+      pmem_map_file(path, 2 * (size_t)kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (lines == NULL) return fail("pmem_map_file", pmem_errormsg());
+  struct line* last = lines + length / kLine - 1;
+  last->value = count;
+  pmem_persist(last, sizeof *last);
+  return pmem_unmap(lines, length);
+}
+
+static int map_often(const char* path, uint64_t count) {
+  struct stat status;
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || fstat(file, &status) != 0) return fail("open", path);
+  if (status.st_size == 0 && ftruncate(file, kFileBytes) != 0) return fail("ftruncate", path);
+  struct line* lines = NULL;
+  for (uint64_t i = 1; i <= count; ++i) {
+    if (lines != NULL && munmap(lines, kFileBytes) != 0) return fail("munmap", path);
+    lines = mmap(NULL, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (lines == MAP_FAILED) return fail("mmap", path);
+  }
+  if (lines == NULL) return 1;
+  lines[0].value += 1;
+  return msync(lines, 4096, MS_SYNC);
+}
+
+static int move_mapping(const char* path, uint64_t count) {
+  const size_t much = (size_t)32 * kFileBytes;
+  const size_t twice = (size_t)2 * kFileBytes;
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", path);
+  struct line* lines = mmap(NULL, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (lines == MAP_FAILED) return fail("mmap", path);
+  if (ftruncate(file, (off_t)much) != 0) return fail("ftruncate", path);
+  if (mremap(lines, kFileBytes, much, MREMAP_MAYMOVE) != MAP_FAILED) {
+    return fail("mremap", "it should have been refused");
+  }
+  if (ftruncate(file, kFileBytes) != 0) return fail("ftruncate", path);
+  lines[1].value = count;
+  if (msync(lines, 4096, MS_SYNC) != 0 || ftruncate(file, (off_t)twice) != 0) {
+    return fail("msync", path);
+  }
+  lines = mremap(lines, kFileBytes, twice, MREMAP_MAYMOVE);
+  if (lines == MAP_FAILED) return fail("mremap", path);
+  char* last_page = (char*)lines + twice - 4096;
+  memcpy(last_page, &count, sizeof count);
+  if (msync(last_page, 4096, MS_SYNC) != 0) return fail("msync", path);
+  return munmap(lines, twice);
+}
+
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const char* how = argv[1];
@@ -242,6 +397,16 @@ int main(int argc, char** argv) {
   if (strcmp(how, "msync") == 0) return without_library(argv[2], count, 0, 0);
   if (strcmp(how, "shrink") == 0) return without_library(argv[2], count, 0, 1);
   if (strcmp(how, "silent") == 0) return without_library(argv[2], count, 1, 0);
+  if (strcmp(how, "word") == 0) return word_of_a_page(argv[2], count);
+  if (strcmp(how, "jump") == 0 || strcmp(how, "handler") == 0 || strcmp(how, "alarm") == 0) {
+    return in_handler(how, argv[2], count);
+  }
+  if (strcmp(how, "rewrite") == 0) return write_anew(argv[2], count, 0);
+  if (strcmp(how, "zeros") == 0) return write_anew(argv[2], count, 1);
+  if (strcmp(how, "rename") == 0) return rename_new(argv[2], count);
+  if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);
+  if (strcmp(how, "maps") == 0) return map_often(argv[2], count);
+  if (strcmp(how, "moves") == 0) return move_mapping(argv[2], count);
   if (strcmp(how, "closes") == 0) return close_all(argv[2], count);
   if (strcmp(how, "grow") == 0) return grow(argv[2], count);
   return with_objects(how, argv[2], count, threads);

@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -50,6 +53,20 @@ class MirrorRun : public testing::Test {
     all.emplace_back("--");
     all.insert(all.end(), program.begin(), program.end());
     return all;
+  }
+  /// What `mirrored` prints as a document.
+  static nlohmann::json document(std::vector<std::string> command) {
+    command.insert(command.begin() + 2, {"--format", "json"});
+    const Outcome ran = cli::run(command);
+    cli::expect_valid(ran, "mirror-run.schema.json");
+    return nlohmann::json::parse(ran.out);
+  }
+  /// Waits until it is so, at most a minute.
+  template <typename Condition>
+  static bool await(const Condition& condition) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (!condition() && !deadline.passed()) test::pause_for(std::chrono::milliseconds(20));
+    return condition();
   }
   /// What peer `index` has of a file of so many bytes.
   std::string copy_at(std::size_t index, std::uint64_t bytes) const {
@@ -150,25 +167,206 @@ TEST_F(MirrorRun, AFileThatIsMadeShorterIsSaidToBe) {
 
 TEST_F(MirrorRun, SaysInJsonWhatCameOfIt) {
   const std::string file = place_.file("file");
-  const auto document = [&](std::vector<std::string> program, const std::string& pool) {
-    auto command = mirrored(file, std::move(program), pool);
-    command.insert(command.begin() + 2, {"--format", "json"});
-    const Outcome ran = cli::run(command);
-    cli::expect_valid(ran, "mirror-run.schema.json");
-    return nlohmann::json::parse(ran.out);
+  const auto said = [&](std::vector<std::string> program, const std::string& pool) {
+    return document(mirrored(file, std::move(program), pool));
   };
-  const auto good = document({CLIENT, "msync", file, "50"}, "orders");
+  const auto good = said({CLIENT, "msync", file, "50"}, "orders");
   EXPECT_TRUE(good["ok"].get<bool>()) << good;
   EXPECT_EQ(good["files"][0]["replicas"].size(), cli::kPeers);
   EXPECT_GE(good["drains"].get<int>(), 50);
   // What the program writes is not in the document.
-  const auto loud = document({"/bin/echo", "loud"}, "orders");
+  const auto loud = said({"/bin/echo", "loud"}, "orders");
   EXPECT_FALSE(loud["ok"].get<bool>());
   EXPECT_EQ(loud["error"]["code"], "invalid-argument") << loud;
-  const auto failed = document({CLIENT, "shrink", file, "50"}, "orders");
+  const auto failed = said({CLIENT, "shrink", file, "50"}, "orders");
   EXPECT_EQ(failed["program"]["status"], 1) << failed;
   EXPECT_EQ(failed["error"]["code"], "system-error") << failed;
-  EXPECT_TRUE(document({CLIENT, "msync", file, "1"}, "nopool").contains("refused"));
+  EXPECT_TRUE(said({CLIENT, "msync", file, "1"}, "nopool").contains("refused"));
+}
+
+// The program leaves the file's inode and size as they are, and gives it other bytes by write().
+// Expect: what it maps then is on the replicas, also where nothing of it is persisted afterwards.
+TEST_F(MirrorRun, AFileThatIsWrittenAnewIsComparedWhenItIsMapped) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "rewrite", file, "20"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(part_of(file, 2 * 65536, 65536), std::string(65536, 'x'));
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+// Receive: the same with zeros, which is what a lost file looks like. Expect: the program can not
+// map it, and nobody says that its copies are whole.
+TEST_F(MirrorRun, AMirrorThatCanNotBeOpenedAgainIsNoSuccess) {
+  const std::string file = place_.file("file");
+  const auto ran = document(mirrored(file, {CLIENT, "zeros", file, "20"}));
+  EXPECT_EQ(ran["program"]["status"], 0) << ran;
+  EXPECT_FALSE(ran["ok"].get<bool>()) << ran;
+  EXPECT_TRUE(cli::contains(ran["error"]["message"].get<std::string>(), "holds only zeros")) << ran;
+}
+
+// Each time a mirror is compared it has a new writer, of the next epoch.
+TEST_F(MirrorRun, AFileThatNobodyWroteIsNotComparedEachTimeItIsMapped) {
+  const test::TestDirectory disk("/var/tmp");
+  struct statfs system = {};
+  ASSERT_EQ(::statfs(disk.path().c_str(), &system), 0);
+  const auto type = static_cast<unsigned long>(system.f_type);
+  if (type != EXT4_SUPER_MAGIC && type != XFS_SUPER_MAGIC && type != BTRFS_SUPER_MAGIC) {
+    GTEST_SKIP() << "/var/tmp is on a file system whose times are not trusted";
+  }
+  const std::string file = disk.file("file");
+  const auto epoch_after = [&](const std::string& maps) {
+    const auto ran = document(mirrored(file, {CLIENT, "maps", file, maps}));
+    EXPECT_TRUE(ran["ok"].get<bool>()) << ran;
+    return ran["files"][0]["epoch"].get<int>();
+  };
+  const int first = epoch_after("1");
+  test::pause_for(std::chrono::seconds(5));  // two writes can not have the same time
+  EXPECT_EQ(epoch_after("6"), first + 1);
+  EXPECT_GE(equal_copies(file), 2);
+  // Negative control: what was written is seen by its time.
+  EXPECT_EQ(cli::run(mirrored(file, {CLIENT, "rewrite", file, "20"})).status, 0);
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+// Between two runs the file loses its end. Expect: what was acknowledged there is not overwritten
+// by zeros, unless the operator says that the file counts.
+TEST_F(MirrorRun, AFileThatHasLostItsEndIsRefused) {
+  const std::string file = place_.file("file");
+  ASSERT_EQ(cli::run(mirrored(file, {CLIENT, "msync", file, "20"})).status, 0);
+  const std::string there = copy_at(0, 1 << 20);
+  std::filesystem::resize_file(file, 4096);
+  const Outcome refused = cli::run(mirrored(file, {CLIENT, "msync", file, "1"}));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(cli::contains(refused.err, "had 1048576 when it was mirrored last")) << refused.err;
+  EXPECT_EQ(copy_at(0, 1 << 20), there);
+  EXPECT_EQ(std::filesystem::file_size(file), 4096u) << "the program ran";
+  std::filesystem::remove(file + ".mirror");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "msync", file, "1"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+TEST_F(MirrorRun, MsyncIsOfWholePages) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "word", file, "20"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+TEST_F(MirrorRun, ASignalHandlerThatLeavesACallHidesNothingOfWhatFollows) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "jump", file, "20"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+TEST_F(MirrorRun, WhatASignalHandlerPersistsInsideOfACallIsOnTheReplicas) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "handler", file, "20"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(part_of(file, 4096 * 64, 1), std::string(1, '\1')) << "the handler did not run";
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+// While a thread waits for a drain, its signal handler begins another one. Expect: it ends, for
+// what the handler made durable could be on a replica before what the thread did.
+TEST_F(MirrorRun, ASignalHandlerThatPersistsInADrainEndsTheProgram) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "alarm", file, "100000000"}));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(cli::contains(ran.err, "a signal handler of this program")) << ran.err;
+}
+
+TEST_F(MirrorRun, AMappingThatCanNotGrowStaysAsItIs) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "moves", file, "20"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+TEST_F(MirrorRun, AFileThatIsReplacedByAnotherOneIsSaidToBe) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "rename", file, "20"}));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(cli::contains(ran.err, "is not the file that was mirrored")) << ran.err;
+  // A run that begins with it mirrors it.
+  const Outcome again = cli::run(mirrored(file, {CLIENT, "pmem", file, "20"}));
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+// The quorum is away when the file has grown and is mapped again. Expect: mmap waits for it.
+TEST_F(MirrorRun, MappingWaitsForTheQuorum) {
+  const std::string file = place_.file("file");
+  cli::CommandProcess running(mirrored(file, {CLIENT, "waits", file, "20"}));
+  ASSERT_TRUE(await([&] { return cli::contains(running.out(), "ready"); })) << running.err();
+  cluster_.kill(1);
+  cluster_.kill(2);
+  cli::write_file(file + ".go", "");
+  EXPECT_TRUE(await([&] { return cli::contains(running.err(), "waits for its replicas"); }));
+  EXPECT_TRUE(running.running());
+  cluster_.start(1);
+  cluster_.start(2);
+  const Outcome ran = running.wait();
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(cli::contains(ran.err, "are back")) << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+// The program is ended while it waits for the quorum. Expect: the command does not go on waiting.
+TEST_F(MirrorRun, EndsWithItsProgramAlsoWithoutTheQuorum) {
+  const std::string file = place_.file("file");
+  cli::CommandProcess running(mirrored(file, {CLIENT, "pmem", file, "100000000"}));
+  const std::string zeros(64, '\0');
+  ASSERT_TRUE(await([&] { return copy_at(0, 64) != zeros; })) << running.err();
+  cluster_.kill(1);
+  cluster_.kill(2);
+  EXPECT_TRUE(await([&] { return cli::contains(running.err(), "waits for its replicas"); }));
+  running.send(SIGTERM);
+  EXPECT_EQ(running.wait().status, 1);
+}
+
+// The smallest pool is away. Expect: the mirror is as large as it was made, not as the others are.
+TEST_F(MirrorRun, TheMirrorHasTheSizeThatItWasMadeWith) {
+  for (std::size_t peer = 0; peer < cli::kPeers; ++peer) {
+    const Outcome made = cli::run({"pool", "create", "--peers", cluster_.address(peer), "--pool",
+                                   "uneven", "--bytes", peer == 0 ? "8MiB" : "16MiB"});
+    ASSERT_EQ(made.status, 0) << made.err;
+  }
+  const std::string file = place_.file("file");
+  const std::vector<std::string> command = mirrored(file, {CLIENT, "msync", file, "20"}, "uneven");
+  const Outcome first = cli::run(command);
+  ASSERT_EQ(first.status, 0) << first.err;
+  cluster_.kill(0);
+  const Outcome second = cli::run(command);
+  EXPECT_EQ(second.status, 0) << second.err;
+}
+
+// Receive: a program that reads a line, at a terminal. Expect: it is not stopped for reading there.
+TEST_F(MirrorRun, TheProgramReadsFromTheTerminal) {
+  const std::string file = place_.file("file");
+  std::vector<std::string> command{"-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)",
+                                   PERDURE};
+  const std::string script = "read word && test \"$word\" = go && exec \"$0\" \"$@\"";
+  for (const std::string& word :
+       mirrored(file, {"/bin/sh", "-c", script, CLIENT, "msync", file, "5"})) {
+    command.push_back(word);
+  }
+  cli::CommandProcess terminal(command, "", "", "/usr/bin/python3");
+  terminal.write("go\n");
+  const Outcome ran = terminal.wait();
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+TEST_F(MirrorRun, PassesOnTheSignalThatItGets) {
+  const std::string file = place_.file("file");
+  const std::string script =
+      "trap 'echo interrupted; exit 0' INT; echo ready; while :; do sleep 0.1; done";
+  cli::CommandProcess running(mirrored(file, {"/bin/sh", "-c", script}));
+  ASSERT_TRUE(await([&] { return cli::contains(running.out(), "ready"); })) << running.err();
+  running.send(SIGINT);
+  EXPECT_TRUE(cli::contains(running.wait().out, "interrupted"));
 }
 
 #ifdef OBJTX
