@@ -366,7 +366,7 @@ TEST_F(MirrorMemories, AFileThatHasLostItsEndDoesNotCount) {
   const auto of = [&](std::uint64_t bytes) { return LocalStateFile(place_.file("tree"), bytes); };
   ASSERT_TRUE(reopen(MirrorStart::Local, *local_, of(3 * kBytes / 4)).ok());
   EXPECT_EQ(state_.read().value()->bytes, 3 * kBytes / 4);
-  // Receive: the file is shorter. Expect: refused, with the way out, which is taken.
+  // Receive: the file is shorter. Expect: refused, with advice that helps.
   const auto shorter = reopen(MirrorStart::Local, *local_, of(kBytes / 4));
   ASSERT_EQ(shorter.code(), ErrorCode::InvalidArgument);
   EXPECT_NE(shorter.error().message.find("remove"), std::string::npos) << shorter.error().message;
