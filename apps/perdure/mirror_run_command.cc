@@ -107,6 +107,7 @@ Result<void> close_files(MirrorChannel::Files& files, const MirrorChannel& chann
   std::optional<Error> first;
   bool any_mapped = false;
   for (const auto& file : files) {
+    file->let_replicas_catch_up();
     const MirrorStatus status = file->status();
     const auto closed = file->close();
     if (!closed.ok() && !first) first = closed.error();

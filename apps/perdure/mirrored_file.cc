@@ -29,7 +29,8 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::chrono::milliseconds kSlice{500};  // whether waiting has been given up
-constexpr std::chrono::seconds kTimesGrain{3};    // of a file: some keep whole seconds only
+constexpr std::chrono::milliseconds kCatchUpLook{10};
+constexpr std::chrono::seconds kTimesGrain{3};  // of a file: some keep whole seconds only
 
 /// The size of the mirror, where a replica tells it; else the smallest of the pools, without what
 /// the mirror keeps before its bytes.
@@ -293,6 +294,18 @@ Result<void> MirroredFile::check_mirrored() const {
                            "(rename), or was made and not mapped; its replicas have the one of "
                            "before; a run that begins with this one mirrors it",
                            path_)};
+}
+
+void MirroredFile::let_replicas_catch_up() {
+  const Deadline deadline = Deadline::after(options_.peer_timeout);
+  const auto is_catching_up = [](const MirrorReplicaStatus& replica) {
+    return replica.state != MirrorReplicaState::Lost && replica.state != MirrorReplicaState::InSync;
+  };
+  while (!deadline.passed()) {
+    const MirrorStatus now = status();
+    if (std::none_of(now.replicas.begin(), now.replicas.end(), is_catching_up)) return;
+    test::pause_for(kCatchUpLook);
+  }
 }
 
 Result<void> MirroredFile::close() {

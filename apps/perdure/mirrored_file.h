@@ -41,6 +41,8 @@ class MirroredFile {
   /// file was made shorter, from then on.
   Result<void> make_durable(std::span<const MirrorRange> ranges);
   void give_up() { giving_up_ = true; }
+  /// Waits for replicas that are just being compared or copied to, as long as a peer may be silent.
+  void let_replicas_catch_up();
   /// Drains. Errors: those of Mirror::close; SystemError: the file was made shorter, or another one
   /// has its name; why its mirror could not be opened again.
   Result<void> close();
