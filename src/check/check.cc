@@ -24,7 +24,13 @@ Report report_not_modelled(std::string reason) {
   return report;
 }
 
-Report report_refused(const Method& method) {
+Report report_refused(const Method& method, const ServerProfile& profile) {
+  if (flushes_no_messages(profile) && rests_on_flushed_messages(method)) {
+    return report_not_modelled(fmt::format(
+        "{} rests on a FLUSH that takes what is in a receive buffer to persistence, and "
+        "this RNIC's reaches visibility only",
+        method.name));
+  }
   return report_not_modelled(fmt::format(
       "the responder refuses {}: it asks for a flush of what a WRITE brought, into pages of a file "
       "that the RNIC's writes leave clean",
@@ -125,7 +131,7 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
   }
   Report report = explore_updates(method, profile, options);
   report.bounds.in_flight = in_flight(options);
-  if (report.holds() && is_refused(method, profile)) return report_refused(method);
+  if (report.holds() && is_refused(method, profile)) return report_refused(method, profile);
   return report;
 }
 

@@ -158,6 +158,23 @@ TEST(Check, MessagesThatAreWaitedForAreNotHandledTogether) {
   EXPECT_EQ(verdict(at_once, server(PersistenceDomain::Dmp), alone), "later-implies-earlier");
 }
 
+// What is in a receive buffer survives on dmp once it is in the memory controller.
+TEST(Check, BehindAMessageAFlushToVisibilityIsNoneOnDmp) {
+  const Method method =
+      make(singleton(), {send_replayable({a}), post(Verb::Flush, {a}), completion(1)});
+  for (const auto domain : {PersistenceDomain::Dmp, PersistenceDomain::Mhp}) {
+    ServerProfile profile = server(domain);
+    profile.receive_buffers = ReceiveBuffers::Pm;
+    profile.capabilities.native_flush = true;
+    const Report visible = check(method, profile);
+    EXPECT_EQ(visible.holds(), domain == PersistenceDomain::Mhp) << visible.reason;
+    EXPECT_EQ(visible.reason.find("reaches visibility only") != std::string::npos,
+              domain == PersistenceDomain::Dmp);
+    profile.capabilities.persistent_flush = true;
+    EXPECT_TRUE(check(method, profile).holds());
+  }
+}
+
 TEST(Check, AFenceKeepsAPostedWriteBehindTheFlush) {
   const auto dmp = server(PersistenceDomain::Dmp);
   const auto method = [](bool fenced) {

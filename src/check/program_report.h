@@ -19,7 +19,7 @@ std::optional<std::string> meaningless(const Method& method);
 Report report_not_modelled(std::string reason);
 
 /// Of what would be right if is_refused() did not say that the responder takes it from nobody.
-Report report_refused(const Method& method);
+Report report_refused(const Method& method, const ServerProfile& profile);
 
 /// Explores a script. What is in flight, the caller fills in.
 Report run_script(const Script& script, const ServerProfile& profile, const CompileOptions& options,

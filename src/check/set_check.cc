@@ -117,7 +117,9 @@ Report check_sequence(const std::vector<MixedUpdate>& updates, const ServerProfi
   report.bounds.in_flight.updates = updates.size();
   report.bounds.in_flight.between = Between::AcknowledgedInOrder;
   for (const MixedUpdate& update : updates) {
-    if (report.holds() && is_refused(update.method, profile)) return report_refused(update.method);
+    if (report.holds() && is_refused(update.method, profile)) {
+      return report_refused(update.method, profile);
+    }
   }
   return report;
 }

@@ -126,6 +126,67 @@ bool asks_to_flush_writes(const Method& method) {
   return acts_on_immediate(method) || any_message(method, flushes_uncopied);
 }
 
+Item covered_item(const Method& method, std::size_t index) {
+  if (!method.requester[index].items.empty()) return method.requester[index].items.back();
+  for (std::size_t before = index; before-- > 0;) {
+    const RequesterStep& step = method.requester[before];
+    if (step.kind == RequesterStep::Kind::Post && !step.items.empty()) return step.items.back();
+  }
+  return 0;
+}
+
+std::vector<Item> written_items(const Method& method, std::size_t index) {
+  std::vector<Item> items;
+  for (const Item item : method.requester[index].items) {
+    const auto wrote = [&](const RequesterStep& step) {
+      return step.kind == RequesterStep::Kind::Post && writes_items(step.verb) &&
+             std::count(step.items.begin(), step.items.end(), item) != 0;
+    };
+    const auto begin = method.requester.begin();
+    if (std::any_of(begin, begin + static_cast<std::ptrdiff_t>(index), wrote)) {
+      items.push_back(item);
+    }
+  }
+  return items;
+}
+
+namespace {
+
+/// Whether a FLUSH is behind a message that survives in its receive buffer, and is to say that it
+/// does.
+bool follows_replayed(const Method& method, std::size_t index) {
+  const std::vector<Item>& named = method.requester[index].items;
+  const auto begin = method.requester.begin();
+  return std::any_of(
+      begin, begin + static_cast<std::ptrdiff_t>(index), [&](const RequesterStep& step) {
+        if (step.kind != RequesterStep::Kind::Post || !step.replay) return false;
+        return named.empty() || std::any_of(step.items.begin(), step.items.end(), [&](Item item) {
+                 return std::count(named.begin(), named.end(), item) != 0;
+               });
+      });
+}
+
+/// Where a FLUSH says nothing of messages, a READ inside something written still pushes them.
+bool lies_in_something_written(const Method& method, std::size_t index) {
+  const std::vector<Item> written = written_items(method, index);
+  return std::count(written.begin(), written.end(), covered_item(method, index)) != 0;
+}
+
+}  // namespace
+
+bool speaks_for_messages(const Method& method, std::size_t flush) {
+  return follows_replayed(method, flush) && !lies_in_something_written(method, flush);
+}
+
+bool rests_on_flushed_messages(const Method& method) {
+  for (std::size_t index = 0; index < method.requester.size(); ++index) {
+    const RequesterStep& step = method.requester[index];
+    const bool flushes = step.kind == RequesterStep::Kind::Post && step.verb == Verb::Flush;
+    if (flushes && speaks_for_messages(method, index)) return true;
+  }
+  return false;
+}
+
 namespace {
 
 Error malformed(const Method& method, std::size_t step, std::string_view what) {

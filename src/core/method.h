@@ -159,6 +159,27 @@ bool writes_acks(const Method& method);
 /// Whether some message is replayed from its receive buffer by recovery.
 bool replays(const Method& method);
 
+/// The item whose last byte a READ or the range a FLUSH names: the last one it covers, or, where
+/// the method names none, the last one written before it.
+Item covered_item(const Method& method, std::size_t flush);
+
+/// Those of the items named by a flush that were written before it.
+std::vector<Item> written_items(const Method& method, std::size_t flush);
+
+/// Whether only a flush of receive buffers will do: it says that a message before it survives in
+/// its own, and names nothing written, inside of which a READ could push that out.
+bool speaks_for_messages(const Method& method, std::size_t flush);
+
+/// Whether one of its flushes does.
+bool rests_on_flushed_messages(const Method& method);
+
+/// Whether there is a FLUSH, and it leaves what is in a receive buffer on its way: to visibility it
+/// says nothing of the memory controllers (InfiniBand Specification A19.4.1).
+constexpr bool flushes_no_messages(const ServerProfile& server) {
+  return server.domain == PersistenceDomain::Dmp && server.capabilities.native_flush &&
+         !server.capabilities.persistent_flush;
+}
+
 /// Whether the responder answers a WRITE_WITH_IMM: only the immediate says then what was written.
 bool acts_on_immediate(const Method& method);
 
@@ -173,10 +194,11 @@ constexpr bool flushes_writes(const ServerProfile& server) {
 /// (persist/wire.h).
 bool asks_to_flush_writes(const Method& method);
 
-/// Whether `server` refuses what the method asks for, right or not: plan offers no such method,
-/// check calls none right, persist compiles none.
+/// Whether `server` refuses what the method asks for, or its RNIC promises less than that, right or
+/// not: plan offers no such method, check calls none right, persist compiles none.
 inline bool is_refused(const Method& method, const ServerProfile& server) {
-  return !flushes_writes(server) && asks_to_flush_writes(method);
+  return (!flushes_writes(server) && asks_to_flush_writes(method)) ||
+         (flushes_no_messages(server) && rests_on_flushed_messages(method));
 }
 
 /// What is malformed in the description (an index out of range, an item never written, a wait for

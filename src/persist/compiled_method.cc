@@ -49,17 +49,6 @@ std::vector<CompiledEntry> entries_for(const RequesterStep& step,
   return entries;
 }
 
-/// The item whose last byte a READ or the range a FLUSH names: the last one it covers, or, where
-/// the method names none, the last one written before it.
-Item covered_item(const Method& method, std::size_t index) {
-  if (!method.requester[index].items.empty()) return method.requester[index].items.back();
-  for (std::size_t before = index; before-- > 0;) {
-    const RequesterStep& step = method.requester[before];
-    if (step.kind == RequesterStep::Kind::Post && !step.items.empty()) return step.items.back();
-  }
-  return 0;
-}
-
 Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabilities& device) {
   switch (verb) {
     case Verb::Write: return fabric::Opcode::Write;
@@ -81,22 +70,6 @@ Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabil
   return unsupported(method, "unknown verb");
 }
 
-/// Those of the items named by a flush that were written before it.
-std::vector<Item> written_items(const Method& method, std::size_t index) {
-  std::vector<Item> items;
-  for (const Item item : method.requester[index].items) {
-    const auto wrote = [&](const RequesterStep& step) {
-      return step.kind == RequesterStep::Kind::Post && writes_items(step.verb) &&
-             std::count(step.items.begin(), step.items.end(), item) != 0;
-    };
-    const auto begin = method.requester.begin();
-    if (std::any_of(begin, begin + static_cast<std::ptrdiff_t>(index), wrote)) {
-      items.push_back(item);
-    }
-  }
-  return items;
-}
-
 /// Items of a FLUSH; empty if one of them was sent, or none is named. A native FLUSH reaches the
 /// range that it names, and a receive buffer is in none.
 std::vector<Item> flushed_items(const Method& method, std::size_t index) {
@@ -104,32 +77,11 @@ std::vector<Item> flushed_items(const Method& method, std::size_t index) {
   return written_items(method, index) == items ? items : std::vector<Item>{};
 }
 
-/// Whether a FLUSH is behind a message that survives in its receive buffer, and is to say that it
-/// does.
-bool speaks_for_message(const Method& method, std::size_t index) {
-  const std::vector<Item>& named = method.requester[index].items;
-  const auto begin = method.requester.begin();
-  return std::any_of(
-      begin, begin + static_cast<std::ptrdiff_t>(index), [&](const RequesterStep& step) {
-        if (step.kind != RequesterStep::Kind::Post || !step.replay) return false;
-        return named.empty() || std::any_of(step.items.begin(), step.items.end(), [&](Item item) {
-                 return std::count(named.begin(), named.end(), item) != 0;
-               });
-      });
-}
-
-/// Where a FLUSH says nothing of messages, a READ inside something written still pushes them.
-bool lies_in_something_written(const Method& method, std::size_t index) {
-  const std::vector<Item> written = written_items(method, index);
-  return std::count(written.begin(), written.end(), covered_item(method, index)) != 0;
-}
-
 /// Refuses a FLUSH that would say that messages survive, and does not make them.
 Result<void> check_messages_flushed(const Method& method, std::size_t index,
                                     const ServerProfile& profile, const CompiledRequest& request) {
-  if (profile.domain == PersistenceDomain::Wsp || !speaks_for_message(method, index)) return {};
+  if (profile.domain == PersistenceDomain::Wsp || !speaks_for_messages(method, index)) return {};
   if (request.opcode == fabric::Opcode::Flush) return {};
-  if (lies_in_something_written(method, index)) return {};
   return unsupported(
       method, profile.domain == PersistenceDomain::Dmp
                   ? "behind a message, only a FLUSH to persistence says that it survives in its "
