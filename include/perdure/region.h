@@ -219,15 +219,18 @@ class Region {
   /// timeout learns that by what it writes or waits for next).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
-  /// 8-byte atomics at a multiple of 8, by the responder's processor; they return what was there
-  /// before. What it was, and what it is, survives a power failure then. In order with updates
-  /// that overlap.
+  /// 8-byte atomics at a multiple of 8; they return what was there before. What it was, and what it
+  /// is, survives a power failure then. In order with updates that overlap. Of one peer by the
+  /// responder's processor. Of several, each of which would answer with a value of its own, the word
+  /// is read behind all that was written, and the new one written, Committed: a region has one
+  /// writer, so nobody else changes it in between.
   ///
-  /// Errors   Unsupported with several peers: each would answer with its own old value, and nothing
-  ///          makes those agree; and with one whose memory is volatile. InvalidArgument,
-  ///          OutOfRange, Disconnected, Fenced: nothing was changed. OutcomeUnknown: it was done
-  ///          once or not at all.
-  /// Cost     one round trip, waited for; with reconnect behind all that is in flight.
+  /// Errors   Unsupported: memory that is volatile; of several peers, replicas that may differ (see
+  ///          note_equal; with a quorum of half of them they always may). InvalidArgument,
+  ///          OutOfRange, Disconnected, Fenced; of several peers QuorumLost, TimedOut, of what was
+  ///          written before: nothing was changed. OutcomeUnknown: it was done once or not at all.
+  /// Cost     one round trip, waited for; with reconnect behind all that is in flight. Of several
+  ///          peers two, behind all that is in flight; each waits for peer_timeout at most.
   Result<std::uint64_t> fetch_add(std::uint64_t at, std::uint64_t addend);
   /// Changes the word to `value` if it was `expected`.
   Result<std::uint64_t> compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t value);

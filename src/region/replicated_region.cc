@@ -381,14 +381,40 @@ Result<void> ReplicatedRegion::await(Replica& replica, std::uint64_t number,
   return {};
 }
 
-Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
-  if (replicas_.size() != 1) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("{} has {} replicas: each would do an atomic on its own bytes, and "
-                             "answer with its own old value; write() the word instead",
-                             name(), replicas_.size())};
+/// Of several replicas each would answer with a value of its own. There is one writer, so nobody
+/// else changes the word between this READ of it, behind all that was written, and the new one.
+Result<std::uint64_t> ReplicatedRegion::read_and_write(const persist::Atomic& what) {
+  if (auto refused = refuses_level(Level::Committed)) return *refused;
+  if (const auto before = flush(Level::Committed, options_.peer_timeout); !before.ok()) {
+    if (fenced_) return *fenced_;
+    return Error{before.code() == ErrorCode::TimedOut ? ErrorCode::TimedOut : ErrorCode::QuorumLost,
+                 fmt::format("the atomic was not begun: {}", before.error().message)};
   }
+  PERDURE_TRY(best, best_to_read());
+  if (!replicas_[best].whole) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("the replicas of {} may differ, and so may a word: compare them, and "
+                             "note_equal(); with a quorum of half of them they always may",
+                             name())};
+  }
+  std::uint64_t word = 0;
+  PERDURE_TRY_VOID(read(what.at, std::as_writable_bytes(std::span(&word, 1)), best));
+  const std::uint64_t was = word;
+  if (what.operation == persist::AtomicOperation::CompareSwap && was != what.expected) return was;
+  word = what.operation == persist::AtomicOperation::FetchAdd ? was + what.operand : what.operand;
+  const RangeWrite range{what.at, std::as_bytes(std::span(&word, 1))};
+  const RangeEpoch epoch(&range, 1);
+  PERDURE_TRY(ticket, write({&epoch, 1}));
+  if (const auto done = wait(ticket, Level::Committed, options_.peer_timeout); !done.ok()) {
+    return Error{ErrorCode::OutcomeUnknown,
+                 fmt::format("the atomic was done once or not at all: {}", done.error().message)};
+  }
+  return was;
+}
+
+Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
   PERDURE_TRY_VOID(persist::check_atomic(what, bytes_));
+  if (replicas_.size() != 1) return read_and_write(what);
   what.at += kDataAt;
   Replica& replica = replicas_.front();
   if (replica.session.up() &&

@@ -152,6 +152,7 @@ class ReplicatedRegion {
   Result<void> write_own(Replica& replica, std::uint64_t at, std::span<const std::byte> bytes);
   Result<void> write_state(Replica& replica, bool closed);
   Result<void> drain(const Deadline& deadline);
+  Result<std::uint64_t> read_and_write(const persist::Atomic& what);
   Result<std::size_t> best_to_read();
 
   Error taken_over(const control::PoolDescription& pool) const;

@@ -586,6 +586,74 @@ struct Group {
   std::unique_ptr<ReplicatedRegion> region;
 };
 
+// A counter on three replicas; connections break, and machines lose their power, one at a time.
+// Expect: each addition that was reported is counted once, an unknown one once or not at all.
+TEST(RegionReturn, AtomicsOfSeveralReplicasAreDoneOnce) {
+  int unknown_ones = 0;
+  int refused = 0;
+  for (std::uint64_t seed = 1; seed <= 30 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Group group(2, {"one", "other", "third"});
+    ASSERT_NE(group.region, nullptr);
+    Random random(seed);
+    std::uint64_t low = 0;  // what the word may be
+    std::uint64_t high = 0;
+    for (int round = 0; round < 20; ++round) {
+      test::WorldServer& struck = *group.servers[random.below(3)];
+      const bool loses_power = random.below(2) == 0;
+      const std::uint64_t events = 1 + random.below(300);
+      if (loses_power) {
+        group.world.cut_after(struck.machine(), events);
+      } else {
+        group.world.after(events,
+                          [&] { group.world.drop_connections(group.client, struck.machine()); });
+      }
+      const auto added = group.region->atomic({persist::AtomicOperation::FetchAdd, 0, 1, 0});
+      group.world.cancel_after();
+      group.world.cancel_cut();
+      if (added.ok()) {
+        EXPECT_GE(*added, low);
+        EXPECT_LE(*added, high);
+        low = high = *added + 1;
+      } else if (added.code() == ErrorCode::OutcomeUnknown) {
+        ++high;
+        ++unknown_ones;
+      } else {
+        ++refused;
+      }
+      EXPECT_TRUE(!loses_power || struck.start_again().ok());
+      EXPECT_TRUE(group.poll_until([&] { return !group.region->status().may_differ; }));
+    }
+    ASSERT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+    for (std::size_t index = 0; index < 3; ++index) {
+      std::uint64_t word = 0;
+      ASSERT_TRUE(group.region->read(0, std::as_writable_bytes(std::span(&word, 1)), index).ok());
+      EXPECT_GE(word, low) << index;
+      EXPECT_LE(word, high) << index;
+    }
+  }
+  RecordProperty("unknown", unknown_ones);
+  RecordProperty("refused", refused);
+}
+
+// Replicas that a writer has left behind may differ in the word.
+TEST(RegionReturn, AnAtomicIsRefusedWhereReplicasMayDiffer) {
+  Group group(2, {"one", "other", "third"});
+  ASSERT_NE(group.region, nullptr);
+  const persist::Atomic add{persist::AtomicOperation::FetchAdd, 8, 1, 0};
+  EXPECT_EQ(group.region->atomic(add).value(), 0u);
+  const std::uint64_t word = 7;
+  const RangeWrite range{8, bytes_of(word)};
+  const RangeEpoch epoch(&range, 1);
+  ASSERT_TRUE(group.region->write({&epoch, 1}).ok());
+  group.open_again(2);  // nobody has closed it
+  ASSERT_NE(group.region, nullptr);
+  EXPECT_EQ(group.region->atomic(add).code(), ErrorCode::Unsupported);
+  ASSERT_TRUE(group.region->write({&epoch, 1}).ok());
+  ASSERT_TRUE(group.region->note_equal().ok());
+  EXPECT_EQ(group.region->atomic(add).value(), 7u);
+}
+
 // Each lacks what the other has: one went while the other one was being copied to. Expect: each
 // gets that from the other one.
 TEST(RegionReturn, TwoThatLackDifferentBytesBringEachOtherBack) {
