@@ -6,12 +6,10 @@ stage_logs=build/logs
 # third of what a first build takes.
 export CCACHE_DEPEND=1
 stage_child=
-beside_child=
 
 # Ctrl-C or a signal: the running stage, with all that it has started, ends with us.
 stage_interrupted() {
-  local child
-  for child in $stage_child $beside_child; do kill -TERM -- "-$child" 2>/dev/null || true; done
+  [[ -z $stage_child ]] || kill -TERM -- "-$stage_child" 2>/dev/null || true
   printf '\ninterrupted\n' >&2
   exit 130
 }
@@ -56,20 +54,4 @@ stage() {
   tail -n 25 "$log"
   printf '\nThe whole log: %s\n' "$log"
   return 1
-}
-
-# beside LOG COMMAND...: runs it beside the stages that follow, on the processor time that they
-# leave. A later stage does the same, finds most of it done, and says how it went.
-beside() {
-  local log="$stage_logs/$1.log"
-  shift
-  set -m
-  chrt --idle 0 "$@" >"$log" 2>&1 </dev/null &
-  beside_child=$!
-  set +m
-}
-
-await_beside() {
-  [[ -z $beside_child ]] || wait "$beside_child" || true
-  beside_child=
 }
