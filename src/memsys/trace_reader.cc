@@ -281,13 +281,17 @@ bool TraceReader::Parser::next_line(Cursor& cursor) {
 /// The commonest lines, `[T<n>] R|W 0xADDRESS` of a known thread, without a look back. False: the
 /// line is another, and nothing was taken.
 inline bool TraceReader::Parser::next_plain(TraceEvent& event) {
+  // A thread of kThreadDigits, an address of 16 and what is between them are fewer bytes.
   constexpr std::size_t kPlainBytesMax = 64;
+  constexpr int kThreadDigits = 4;
+  static_assert(kThreadNumberMax < 10'000);
   if (format != TraceFormat::Perdure || end - begin < kPlainBytesMax) return false;
   const char* at = block.data() + begin;
   std::size_t thread = 0;
   if (*at == 'T') {
-    if (!digit(at[1])) return false;
-    for (++at; digit(*at) && thread < kThreadNumberMax; ++at) {
+    if (!digit(*++at)) return false;
+    // By their count, not their value: zeros in front would lead past what is in the block.
+    for (int digits = 0; digits < kThreadDigits && digit(*at); ++digits, ++at) {
       thread = thread * 10 + static_cast<std::size_t>(*at - '0');
     }
     if (*at++ != ' ' || thread > kThreadNumberMax) return false;

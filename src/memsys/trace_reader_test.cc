@@ -1,4 +1,5 @@
 // Traces: every format, every refusal with its line, and nothing read twice or kept.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -341,6 +342,37 @@ TEST(TraceReader, LinesMayLieAcrossBlocks) {
     wanted.push_back("T" + std::to_string(i % 7) + " W " + std::to_string(i));
   }
   EXPECT_EQ(read(text).events, wanted);
+}
+
+TEST(TraceReader, ZerosBeforeTheNumberOfAThreadAreReadAsOtherLinesAre) {
+  const std::string rest = "# more than a line may have that is read at once, so that it is read\n";
+  const Reading r =
+      read("T4095 R 0x40\nT0001 W 0x80\nT00001 W 0x80\nT04095 R 0x40\n" + rest + rest);
+  ASSERT_TRUE(r.summary.ok()) << r.summary.error().message;
+  EXPECT_EQ(r.events, (Events{"T4095 R 1", "T1 W 2", "T1 W 2", "T4095 R 1"}));
+  expect_refused({{"T0 R 0x0\nT5000 W 0x0\n" + rest, 2, "limit of 4095"},
+                  {"T0 R 0x0\nT05000 W 0x0\n" + rest, 2, "limit of 4095"}});
+}
+
+// The reader's block still holds what was read into it before. The last line ends with the trace,
+// and what is behind it in the block would make it a request, and others after it.
+TEST(TraceReader, ALastLineOfZerosDoesNotGoOnInWhatWasReadBefore) {
+  constexpr std::size_t kAtOnce = (std::size_t{1} << 18) + kTraceLineBytesMax;
+  const std::string request = "R 0x0\n";
+  const std::string half = request.substr(0, request.size() / 2);
+  const std::string last = "T" + std::string(99, '0');
+  // The block is read again when it ends in half a request. Then it holds that request and the last
+  // line, and behind them what follows here after as many bytes.
+  const std::size_t kept = request.size() + last.size();
+  std::string text = "#" + std::string(kept - 1, '.') + "00000 W 0x40\n";
+  int lines = 1;
+  for (; text.size() + half.size() < kAtOnce; ++lines) text += request;
+  ASSERT_EQ(text.size() + half.size(), kAtOnce);
+  text += request + last;
+  const Reading r = read(text, TraceFormat::Perdure);
+  ASSERT_FALSE(r.summary.ok());
+  EXPECT_EQ(r.summary.error().message.rfind(fmt::format("t:{}: cut short", lines + 2), 0), 0U)
+      << r.summary.error().message;
 }
 
 struct Ignore final : TraceListener {
