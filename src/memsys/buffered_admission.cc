@@ -50,7 +50,11 @@ void BufferedAdmission::issue(std::uint32_t number) {
   thread.wake = kNever;
   while (!thread.read_ready) {
     const TraceEvent* event = streams_.peek(number);
-    if (event == nullptr) return;
+    if (event == nullptr) {
+      // Too far away: the others go on first, and may wait for what is buffered here.
+      thread.waits = streams_.left(number) > 0;
+      return;
+    }
     if (event->cycle > now_) {
       thread.wake = event->cycle;
       return;

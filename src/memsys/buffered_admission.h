@@ -90,7 +90,7 @@ class BufferedAdmission {
     std::vector<Entry> buffer;  // in program order; a write leaves when it is persisted
     Ring<EpochState> epochs;
     bool remote = false;
-    bool waits = false;   // for room, or at a fence
+    bool waits = false;   // for room, at a fence, or for events that are too far away
     Cycle committed = 0;  // ASAP: what its last whole epoch counted from
     std::uint64_t epoch = 0;
     std::uint64_t strand = 0;

@@ -121,6 +121,38 @@ TEST(Orders, HopsSeesADependencyAtItsNextPoll) {
   EXPECT_GE(persisted(Order::Hops, trace), 500U + 36);
 }
 
+/// T1 waits for T0's first write, and T0's next event is behind more of T1's than may be held.
+RunOutcome far_apart(Order order, std::uint64_t held_max) {
+  std::string trace = "T0 W 0\nT1 W 0\nT1 B\n";
+  for (int i = 0; i < 100; ++i) trace += write(1, i % 8, 1 + i / 8);
+  trace += "T0 W 64\n";
+  MemoryOptions options;
+  options.order = order;
+  options.held_max = held_max;
+  return run_trace(nvm(), trace, options);
+}
+
+TEST(Orders, AThreadWhoseNextEventIsTooFarAwayKeepsNoWriteBack) {
+  for (const Order order : {Order::Thread, Order::Sync, Order::Epoch, Order::Broi, Order::Hops,
+                            Order::Strand, Order::Asap, Order::Eadr}) {
+    const RunOutcome run = far_apart(order, 16);
+    ASSERT_TRUE(run.result.ok()) << to_string(order) << ": " << run.result.error().message;
+    EXPECT_TRUE(run.result->lookahead_reached) << to_string(order);
+    EXPECT_EQ(run.result->law_checked, 103U) << to_string(order);
+  }
+}
+
+TEST(Orders, GlobalEndsWithWhoHoldsItBackWhereAnEpochIsTooFarApart) {
+  EXPECT_TRUE(far_apart(Order::Global, 1000).result.ok());
+  const RunOutcome run = far_apart(Order::Global, 16);
+  ASSERT_FALSE(run.result.ok());
+  EXPECT_EQ(run.result.error().code, ErrorCode::InvalidArgument);
+  EXPECT_NE(run.result.error().message.find(
+                "waits for the trace to be read further, which other threads hold back"),
+            std::string::npos)
+      << run.result.error().message;
+}
+
 TEST(Orders, StrandsHaveNoOrderAmongThemselves) {
   const std::string trace = write(0, 0, 0) + "T0 B\n" + write(0, 1, 0) + "T0 S\n" + write(0, 2, 0) +
                             "T0 B\n" + write(0, 3, 0);
