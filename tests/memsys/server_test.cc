@@ -398,6 +398,56 @@ TEST(Server, StoresToALineInOneEpochShareAnEntry) {
   EXPECT_EQ(run.result->coalesced, 1U);
 }
 
+// Thread 0 persists four rows of a bank, passes a barrier and persists q. Thread 1 has two rows of
+// another bank in its buffer, of which the second, x, waits for the first. Then it sees q, persists
+// y and x again: that must come after what thread 0 had before its barrier, and the first x need
+// not.
+TEST(Server, AStoreIsNotCoalescedPastWhatItsThreadSawMeanwhile) {
+  const std::uint64_t q = at(3, 1);
+  const std::uint64_t x = at(0, 2);
+  const std::uint64_t y = at(2, 1);
+  std::vector<Operation> warm_first{{Load, q}};
+  std::vector<Operation> first;
+  for (const std::uint64_t row : {1U, 2U, 3U, 4U}) {
+    warm_first.push_back({Load, at(1, row)});
+    first.push_back({Persist, at(1, row)});
+  }
+  first.insert(first.end(), {{Barrier, 0}, {Persist, q}});
+  const std::vector<Operation> warm_second{{Load, at(0, 1)}, {Load, x}, {Load, y}};
+  const std::vector<Operation> second{{Compute, 100}, {Persist, at(0, 1)}, {Persist, x},
+                                      {Load, q},      {Persist, y},        {Persist, x}};
+  ServerOptions options;
+  options.warm_transactions = 2;
+  const Played run = play(cores(2), {{warm_first, first}, {warm_second, second}}, options);
+  ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+  EXPECT_EQ(run.result->coalesced, 0U);
+  EXPECT_EQ(run.result->chained, 1U);
+  EXPECT_EQ(run.result->law_checked, 9U);
+  EXPECT_LT(run.when(Kind::Persisted, {1, 1}), run.when(Kind::Persisted, {0, 3}));
+  EXPECT_GE(run.when(Kind::Sent, {1, 3}), run.when(Kind::Persisted, {0, 3}));
+}
+
+TEST(Server, AStoreIsCoalescedAgainWhenWhatItsThreadSawIsPersisted) {
+  const auto coalesced = [](bool persisted) {
+    PersistBuffers buffers(cores(2), 0, {});
+    const auto add = [&](std::uint32_t thread, std::uint64_t line) {
+      buffers.reserve(thread);
+      return buffers.add_write(thread, {line, 0, 0, 0}).coalesced;
+    };
+    EXPECT_FALSE(add(0, 1));
+    EXPECT_TRUE(buffers.add_fence(0, 0));
+    EXPECT_FALSE(add(0, 2));
+    EXPECT_FALSE(add(1, 3));
+    buffers.note_writer(1, 0);
+    EXPECT_FALSE(add(1, 4));
+    buffers.advance(0);
+    if (persisted) buffers.persisted({0, 0}, 1);
+    return add(1, 3);
+  };
+  EXPECT_FALSE(coalesced(false));
+  EXPECT_TRUE(coalesced(true));
+}
+
 // --- deadlocks ---------------------------------------------------------------------------------
 
 std::string deadlock_of(const Played& run) {
@@ -615,7 +665,8 @@ bool breaks_the_law(ServerOptions options) {
     processor.loads = 1 + seed % 4;
     const Played run = play(processor, random_program(random), options);
     if (run.result.ok()) {
-      EXPECT_EQ(run.result->law_checked, run.result->persists + run.result->remote_lines);
+      EXPECT_EQ(run.result->law_checked,
+                run.result->persists + run.result->coalesced + run.result->remote_lines);
       continue;
     }
     EXPECT_EQ(run.result.error().code, ErrorCode::ProtocolError)
@@ -641,6 +692,29 @@ TEST(ServerLaw, CatchesAControllerThatForgetsBarriers) {
     options.controller_mutant.ignores_barriers = true;
     EXPECT_TRUE(breaks_the_law(options)) << to_string(ordering);
   }
+}
+
+TEST(ServerLaw, KnowsWhatAnEntryTookOverFromALaterStore) {
+  const auto holds = [](bool first_persisted) {
+    ServerLaw law(2, {});
+    const auto write = [&](std::uint32_t thread, std::uint64_t line) {
+      law.on_access(thread, line, true);
+      return law.on_write(thread, line);
+    };
+    const std::uint64_t p = write(0, 1);
+    law.on_barrier(0);
+    write(0, 2);
+    const std::uint64_t x = write(1, 3);
+    law.on_access(1, 2, false);
+    law.on_access(1, 3, true);
+    law.on_coalesced(1, 3, x);
+    if (first_persisted) law.on_persist(0, 1, p, 10);
+    law.on_persist(1, 3, x, 20);
+    EXPECT_EQ(law.checked(), first_persisted ? 3U : 2U);
+    return law.holds();
+  };
+  EXPECT_TRUE(holds(true));
+  EXPECT_FALSE(holds(false));
 }
 
 TEST(ServerLaw, CatchesWritesThatAreSentAheadAndCountTooEarly) {

@@ -76,6 +76,7 @@ bool BankedMemory::enter_lines(std::uint32_t connection, Arrived& arrived, Time 
     const auto added = buffers_.add_write(thread, {line, memory_.bank_of(line), ready, now});
     memory_.look(ready);
     if (added.coalesced) {
+      law_.on_coalesced(thread, line, me.writes.at(added.id.number).law_index);
       --open_lines_;
       --arrived.open;  // a log shorter than the epoch: the entry's data are replaced
       continue;

@@ -120,19 +120,27 @@ PersistEntry& PersistBuffers::append(std::uint32_t thread, Time now) {
   return of_thread_[thread].back();
 }
 
+/// Whether the entry takes new data of its line: it is of the same epoch and still here, and the
+/// new data need not wait for a fence that only entries behind it wait for.
+bool PersistBuffers::may_coalesce(std::uint32_t thread, PersistId newest) {
+  if (!seen_fences_[thread].empty()) return false;
+  const std::deque<PersistEntry>& own = of_thread_[thread];
+  for (auto e = own.rbegin(); e != own.rend() && !e->fence; ++e) {
+    if (e->id == newest) return e->stage < PersistStage::Sent && e->strand == strand_[thread];
+    const bool chained = std::any_of(e->depends.begin(), e->depends.end(),
+                                     [&](PersistId id) { return find(id).fence; });
+    if (chained) return false;
+  }
+  return false;
+}
+
 PersistBuffers::Added PersistBuffers::add_write(std::uint32_t thread, const Write& write) {
-  std::deque<PersistEntry>& own = of_thread_[thread];
   const auto newest = newest_.find(write.line);
   const bool mine = newest != newest_.end() && newest->second.thread == thread;
-  if (mine && seen_fences_[thread].empty()) {
-    // Of the same epoch and still here: the entry takes the new data.
-    for (auto e = own.rbegin(); e != own.rend() && !e->fence; ++e) {
-      if (e->id != newest->second || e->stage >= PersistStage::Sent) continue;
-      if (e->strand != strand_[thread]) break;
-      --used_[buffer_of(thread)];
-      note(PersistEvent::Kind::Coalesced, write.now, e->id);
-      return {e->id, true, false, false};
-    }
+  if (mine && may_coalesce(thread, newest->second)) {
+    --used_[buffer_of(thread)];
+    note(PersistEvent::Kind::Coalesced, write.now, newest->second);
+    return {newest->second, true, false, false};
   }
   PersistEntry& entry = append(thread, write.now);
   wrote_[thread] = true;

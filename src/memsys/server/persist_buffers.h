@@ -112,7 +112,7 @@ class PersistBuffers {
   };
   struct Added {
     PersistId id;
-    bool coalesced = false;  // an entry of the same epoch took it
+    bool coalesced = false;  // the entry `id`, of the same epoch, took it
     bool direct = false;     // it depends on a write to its line
     bool chained = false;    // or on what was before a fence
   };
@@ -154,6 +154,7 @@ class PersistBuffers {
   bool must_wait(const PersistEntry& entry);
   void note_last_fence(std::uint32_t thread, std::uint32_t writer, std::uint64_t strand);
   PersistEntry& append(std::uint32_t thread, Time now);
+  bool may_coalesce(std::uint32_t thread, PersistId newest);
   bool may_queue(std::uint32_t thread, const PersistEntry& entry, std::size_t writes,
                  std::size_t fences);
   bool pop_fences(std::uint32_t thread, Time now);

@@ -63,6 +63,10 @@ std::uint64_t ServerLaw::on_write(std::uint32_t thread, std::uint64_t line) {
   return index;
 }
 
+void ServerLaw::on_coalesced(std::uint32_t thread, std::uint64_t line, std::uint64_t into) {
+  coalesced_[into].push_back(on_write(thread, line));
+}
+
 void ServerLaw::on_barrier(std::uint32_t thread) {
   memory_.on_read({0, 0, next_index_++, thread, EventKind::Barrier});
   ++threads_[thread].epoch;
@@ -77,6 +81,14 @@ void ServerLaw::on_strand(std::uint32_t thread) {
 
 void ServerLaw::on_persist(std::uint32_t thread, std::uint64_t line, std::uint64_t index,
                            Cycle at) {
+  persist(thread, line, index, at);
+  const auto taken = coalesced_.find(index);
+  if (taken == coalesced_.end()) return;
+  for (const std::uint64_t later : taken->second) persist(thread, line, later, at);
+  coalesced_.erase(taken);
+}
+
+void ServerLaw::persist(std::uint32_t thread, std::uint64_t line, std::uint64_t index, Cycle at) {
   memory_.on_persist({line, 0, index, thread, EventKind::Write}, at);
   Thread& me = threads_[thread];
   const auto epoch = me.epoch_of.find(index);

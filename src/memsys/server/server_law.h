@@ -25,13 +25,17 @@ class ServerLaw {
   void on_access(std::uint32_t thread, std::uint64_t line, bool writes);
   /// A write that must persist. Returns its index. Call on_access before.
   std::uint64_t on_write(std::uint32_t thread, std::uint64_t line);
+  /// A write that persists with an earlier one of its line, whose index is `into`: it must not do
+  /// so too early either. Call on_access before. Requires  `into` is not persisted.
+  void on_coalesced(std::uint32_t thread, std::uint64_t line, std::uint64_t into);
   void on_barrier(std::uint32_t thread);
   void on_strand(std::uint32_t thread);
-  // In the order of time.
+  /// In the order of time, with what it took over.
   void on_persist(std::uint32_t thread, std::uint64_t line, std::uint64_t index, Cycle at);
 
   bool holds() const { return broken_.empty() && memory_.holds(); }
   const std::string& broken() const { return broken_.empty() ? memory_.broken() : broken_; }
+  /// How many writes were checked, coalesced ones too.
   std::uint64_t checked() const { return memory_.checked(); }
   /// How often a thread saw what another wrote after a barrier that was not yet passed.
   std::uint64_t seen() const { return seen_; }
@@ -66,10 +70,12 @@ class ServerLaw {
     return first != open.end() && first->first < written.epoch;
   }
   void forget();
+  void persist(std::uint32_t thread, std::uint64_t line, std::uint64_t index, Cycle at);
 
   PersistLaw memory_;
   std::vector<Thread> threads_;
   std::unordered_map<std::uint64_t, Written> written_;  // lines, where it may still matter
+  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> coalesced_;  // with which write
   std::uint64_t next_index_ = 0;
   std::uint64_t seen_ = 0;
   std::string broken_;

@@ -114,8 +114,12 @@ void ServerRun::remote(std::uint32_t number, Time now) {
     const Time ready = now + processor_.crossbar_ps + processor_.schedule_ps;
     const auto added = buffers_.add_write(number, {line, memory_.bank_of(line), ready, now});
     memory_.look(ready);
-    if (added.coalesced) continue;
-    threads_[number].law_index[added.id.number] = law_.on_write(number, line);
+    auto& law_index = threads_[number].law_index;
+    if (added.coalesced) {
+      law_.on_coalesced(number, line, law_index.at(added.id.number));
+      continue;
+    }
+    law_index[added.id.number] = law_.on_write(number, line);
     ++result_.remote_lines;
   }
   if (wants_room(number)) return;

@@ -296,6 +296,7 @@ std::optional<Time> ServerRun::persist(std::uint32_t number, std::uint64_t line,
   const auto added = buffers_.add_write(number, {line, memory_.bank_of(line), ready, now});
   memory_.look(ready);
   if (added.coalesced) {
+    law_.on_coalesced(number, line, thread.law_index.at(added.id.number));
     ++result_.coalesced;
     return follows;
   }
