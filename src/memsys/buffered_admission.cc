@@ -11,6 +11,16 @@
 #include "memsys/broi_priority.h"
 
 namespace perdure::memsys {
+namespace {
+
+/// Of all channels, for reads and writes: what waits is counted so, too.
+std::uint64_t places_of(const Device& device) {
+  const ControllerOptions& c = device.controller;
+  const std::uint64_t places = c.one_queue ? c.window : c.read_queue + c.write_queue;
+  return places * device.geometry.channels;
+}
+
+}  // namespace
 
 BufferedAdmission::BufferedAdmission(TraceStreams& streams, const TraceSummary& summary,
                                      const Device& device, Order order, BufferOptions options,
@@ -20,8 +30,7 @@ BufferedAdmission::BufferedAdmission(TraceStreams& streams, const TraceSummary& 
       order_(order),
       options_(options),
       mutant_(mutant),
-      places_(device.controller.one_queue ? device.controller.window
-                                          : device.controller.write_queue),
+      places_(places_of(device)),
       banks_in_channel_(static_cast<std::uint32_t>(device.geometry.banks_in_channel())),
       threads_(summary.threads.size()),
       bank_waiting_(device.geometry.channels * banks_in_channel_) {

@@ -135,7 +135,7 @@ class BufferedAdmission {
   const Order order_;
   const BufferOptions options_;
   const Mutant mutant_;
-  const std::uint64_t places_;
+  const std::uint64_t places_;  // in the controllers
   const std::uint32_t banks_in_channel_;
   std::vector<Thread> threads_;
   PendingWrites pending_;                    // of several threads

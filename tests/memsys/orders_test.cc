@@ -214,6 +214,37 @@ TEST(Orders, RemoteWritesWaitForAnIdleQueueButNotForEver) {
   EXPECT_LE(remote_sent(0), 10'100U);
 }
 
+// The local thread has one write in a controller, of which a quarter of the places is two.
+TEST(Orders, RemoteWritesWaitForTheQueuesOfAllChannelsTogether) {
+  const auto sent = [](const Device& device, const std::string& trace, auto is_remote) {
+    MemoryOptions options;
+    options.order = Order::Broi;
+    for (const Command& c : run_trace(device, trace, options).commands) {
+      if (c.kind == CommandKind::Write && is_remote(c)) return c.cycle;
+    }
+    return kNever;
+  };
+  // Four places for reads and four for writes.
+  Device device = nvm();
+  device.controller.one_queue = false;
+  device.controller.read_queue = device.controller.write_queue = 4;
+  device.controller.high_watermark = 3;
+  device.controller.low_watermark = 1;
+  std::string trace = "X0 W 2048\n";
+  for (int i = 0; i < 50; ++i) trace += write(0, 0, i);
+  EXPECT_LT(sent(device, trace, [](const Command& c) { return c.bank == 1; }), 100U);
+
+  // Four places in each of two channels, which are 512 bytes apart; rows are 4096.
+  DeviceKeys keys = small_device();
+  keys["channels"] = "2";
+  keys["mapping"] = "\"row:bankgroup:bank:channel:column\"";
+  trace = "X0 W 512\n";
+  for (int i = 0; i < 50; ++i) trace += fmt::format("T0 W {}\n", i % 16 * 4096);
+  EXPECT_LT(
+      sent(device_of(keys, "window = 4"), trace, [](const Command& c) { return c.channel == 1; }),
+      100U);
+}
+
 TEST(Orders, ARemoteWriteThatHasWaitedTooLongGoesBeforeLocalOnesOfItsBank) {
   // Two threads always have a write for bank 0, and so has the remote one.
   std::string trace = "X0 W 0\n";
