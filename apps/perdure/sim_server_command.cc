@@ -183,6 +183,13 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
               "whose bank was\n  at work for it; the BROI paper's motivation has 36 % stalled by "
               "bank conflicts\n") +
           text_of_epochs(rows);
+  const bool eadr = std::any_of(rows.begin(), rows.end(),
+                                [](const ServerRow& row) { return row.order == Ordering::Eadr; });
+  if (eadr) {
+    text +=
+        "  eadr: a write is persisted when the caches have it, in the order of the stores by "
+        "definition\n";
+  }
   const ServerGain gain = gain_of(rows);
   if (gain.workloads == 0) return text;
   const PublishedGain paper = published_gain(options.remote_channels > 0);

@@ -3,6 +3,9 @@
 // each other: if one reads or overwrites what another wrote after a barrier, then what it persists
 // from then on comes after what the other persisted before that barrier.
 //
+// With Ordering::Eadr a write persists in its place in the coherence order, by definition: there
+// the law holds whatever is simulated.
+//
 // With strands, "a thread" above is a strand of a thread: what one strand saw of another binds that
 // strand alone, and only by what the other one persisted before.
 #pragma once

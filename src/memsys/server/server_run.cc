@@ -255,7 +255,7 @@ void ServerRun::on_persisted(PersistId id, Time now) {
   law_.on_persist(id.thread, entry->line, index->second, now);
   thread.law_index.erase(index);
   buffers_.persisted(id, now);
-  result_.persisted_ps = now;
+  result_.persisted_ps = std::max(result_.persisted_ps, now);
   // Channels begin nothing more when the threads have ended, and so can not go on for ever.
   if (!buffers_.is_remote(id.thread) || ended()) progress_ = now;
   memory_.look(now);

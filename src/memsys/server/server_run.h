@@ -63,7 +63,7 @@ struct Waits {
 struct ServerResult {
   std::uint64_t transactions = 0;
   Time elapsed_ps = 0;    // until the last of them committed
-  Time persisted_ps = 0;  // until all that was begun is persisted
+  Time persisted_ps = 0;  // until all that was begun is persisted; Eadr: until the caches have it
   std::uint64_t instructions = 0;
   std::uint64_t loads = 0;
   std::uint64_t stores = 0;

@@ -6,6 +6,8 @@
 #include "core/assert.h"
 #include "memsys/server/server_machine.h"
 
+#include <algorithm>
+
 namespace perdure::memsys {
 
 // --- the front ---------------------------------------------------------------------------------
@@ -287,7 +289,9 @@ std::optional<Time> ServerRun::persist(std::uint32_t number, std::uint64_t line,
   thread.reserved = false;
   const Time follows = *has == now + processor_.l1_ps ? now + processor_.instruction_ps : *has;
   if (eadr) {
+    // In the order of the stores, by definition: the law has nothing that could break it.
     law_.on_persist(number, line, law_.on_write(number, line), now);
+    result_.persisted_ps = std::max(result_.persisted_ps, *has);
     ++result_.persists;
     ++thread.epoch_persists;
     return follows;
