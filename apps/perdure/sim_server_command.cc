@@ -226,7 +226,9 @@ Result<void> check_command_line(const ServerCommandOptions& options, const Comma
     return refuse_given(command, {"--remote-trace", "--remote-epoch-bytes", "--remote-interval-ns"},
                         "is of remote channels: use it with --remote-channels");
   }
-  if (!options.remote_trace) return {};
+  if (!options.remote_trace) {
+    return check_whole_lines("--remote-epoch-bytes", options.remote_epoch_bytes);
+  }
   return refuse_given(command, {"--remote-epoch-bytes"},
                       "is of epochs at random places: with --remote-trace they are the workload's");
 }
@@ -261,8 +263,8 @@ void add_run_options(Command command, ServerCommandOptions& options) {
                   "RDMA channels that write beside the threads (\"hybrid\")")
       .range(Limit{0}, Limit{64})
       .capture_default();
-  add_size_option(command, "--remote-epoch-bytes", options.remote_epoch_bytes, "Of a remote epoch",
-                  64, 65536);
+  add_size_option(command, "--remote-epoch-bytes", options.remote_epoch_bytes,
+                  "Of a remote epoch; a multiple of 64", 64, 65536);
   command
       .add_option("--remote-interval-ns", options.remote_interval_ns,
                   "Between the epochs of a channel")

@@ -96,11 +96,15 @@ ServerSetup scaled(ServerSetup setup, const ServerScale& scale) {
   return setup;
 }
 
-Result<void> check_log_gap(const ServerRunOptions& options) {
-  if (options.log_gap % memsys::kCacheLineBytes == 0) return {};
+Result<void> check_whole_lines(std::string_view option, std::uint64_t bytes) {
+  if (bytes % memsys::kCacheLineBytes == 0) return {};
   return Error{ErrorCode::InvalidArgument,
-               fmt::format("--log-gap: {} bytes are no whole lines of {}; use a multiple of it",
-                           options.log_gap, memsys::kCacheLineBytes)};
+               fmt::format("{}: {} bytes are no whole lines of {}; use a multiple of it", option,
+                           bytes, memsys::kCacheLineBytes)};
+}
+
+Result<void> check_log_gap(const ServerRunOptions& options) {
+  return check_whole_lines("--log-gap", options.log_gap);
 }
 
 Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& options) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -67,6 +68,8 @@ struct ServerRow {
 /// Errors  InvalidArgument, NotFound, SystemError: of a file.
 Result<ServerSetup> read_server_setup(const ServerRunOptions& options);
 
+/// Errors  InvalidArgument: the bytes of the option are no whole number of lines.
+Result<void> check_whole_lines(std::string_view option, std::uint64_t bytes);
 /// Errors  InvalidArgument: --log-gap is no whole number of lines.
 Result<void> check_log_gap(const ServerRunOptions& options);
 

@@ -324,6 +324,11 @@ TEST(Usage, AnErrorShowsWhatATerminalWouldObey) {
   const Outcome gap = run({"sim", "figure", "11", "--log-gap", "10"});
   EXPECT_EQ(gap.status, 2) << gap.err;
   EXPECT_TRUE(contains(gap.err, "--log-gap: 10 bytes are no whole lines")) << gap.err;
+  const Outcome epoch =
+      run({"sim", "server", "--remote-channels", "1", "--remote-epoch-bytes", "100"});
+  EXPECT_EQ(epoch.status, 2) << epoch.err;
+  EXPECT_TRUE(contains(epoch.err, "--remote-epoch-bytes: 100 bytes are no whole lines"))
+      << epoch.err;
 }
 
 TEST(Usage, OptionsOfNoEffectOnASimulationAreRefusedByName) {
