@@ -287,8 +287,10 @@ void add_load_options(Command command, NetworkCommandOptions& options) {
                   "Of transactions that write; the others ask nothing of the network (100)")
       .range(0.0, 100.0)
       .option_text("N");
-  command.add_flag("--client-persists", run.client_persists,
-                   "The client has persistent memory too, and writes there first");
+  command.add_flag(
+      "--client-persists", run.client_persists,
+      "The client has persistent memory too, and persists each epoch there while it is "
+      "on its way, before it posts the next one");
   command
       .add_option("--lost-ack-one-in", run.lost_ack_one_in,
                   "Of so many persist ACKs that are waited for, one is lost (0: none)")

@@ -236,8 +236,9 @@ Result<Figure> simulate_figure_4(const FigureOptions& options) {
       "array, "
       "4.6 times takes the one of the last row, and the share of the network, for which nothing is "
       "chosen, is more than 90 % then too.",
-      "A client with NVM of its own writes each epoch there before it posts it, which takes the "
-      "same under both."};
+      "A client with NVM of its own persists each epoch there while it is on its way, before it "
+      "posts the next one: Sync hides that behind the persist ACK, and BSP has it between two "
+      "posts."};
   return figure;
 }
 

@@ -47,7 +47,10 @@ struct NetworkOptions {
   std::uint32_t clients = 1;          // each with a CPU and a connection; one machine
   std::uint64_t transactions = 1000;  // of all clients
   bool ddio = true;
-  bool client_persists = false;  // the client has persistent memory too, and writes there first
+  /// The client has persistent memory too, and persists each epoch there once it is posted, beside
+  /// the network. It posts the next epoch, and ends the transaction, when that is over as well:
+  /// Sync hides it behind the persist ACK, and with Bsp it is between two posts.
+  bool client_persists = false;
   std::uint64_t lost_ack_one_in = 0;  // of the persist ACKs that are waited for; 0: none
   Time ack_timeout = 100'000'000;     // 100 us
   std::uint64_t seed = 1;
