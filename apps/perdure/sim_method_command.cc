@@ -191,6 +191,8 @@ void add_sim_method_command(Command sim) {
                "  perdure sim method --hardware configs/hardware/hdr100-one-switch.toml --all "
                "--transport roce\n"
                "  perdure plan --all --format json | perdure sim method --file -\n"
+               "A flush costs the medium once, whatever its size: large updates are dearer than "
+               "their price.\n"
                "Exit status: 0 priced, 1 an input is wrong, 2 wrong command line.");
   run_with(command, [options, command] {
     if (command.count("--shape") > 0) options->shape = options->shape_word;

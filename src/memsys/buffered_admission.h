@@ -18,7 +18,7 @@ namespace perdure::memsys {
 /// Sizes of the hardware. Defaults: the BROI paper, section IV.E, where it names them.
 struct BufferOptions {
   std::uint64_t entries = 8;       // of the persist buffer of a thread; the paper's of a core
-  std::uint64_t bank_depth = 1;    // BROI: writes of a bank that wait in the controller
+  std::uint64_t bank_depth = 1;    // BROI: writes of a bank that wait in the controller; assumption
   double sigma = 0.25;             // BROI, equation 2: the weight of a set's size
   double remote_share = 0.25;      // BROI: remote writes go when less of the queue is used
   Cycle remote_wait_max = 10'000;  // BROI: or when one has waited this long; assumption

@@ -206,7 +206,8 @@ bool OrderingController::has_turn(const PersistBuffers& buffers, std::uint32_t t
 }
 
 /// Steps i to iii of section IV.D: the priority of each SubReady-SET by equation 2; of each bank
-/// that has no write waiting, the candidate of the highest priority.
+/// the candidate of the highest priority. That a bank with a write in the memory controller gets
+/// none is an assumption of this model.
 OrderingController::Choice OrderingController::best_of_ready(const PersistBuffers& buffers,
                                                              const ControllerView& view,
                                                              Turn turn) const {

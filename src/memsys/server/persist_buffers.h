@@ -9,8 +9,8 @@
 //   Sent     in the memory controller
 //   Held     ASAP: memory has it, and it does not count as persisted yet
 //
-// The threads of a core share its entries; first in, first out is each thread's own, or, where the
-// order knows strands, each strand's.
+// The threads of a core share its entries, and a fence takes one as a write does; first in, first
+// out is each thread's own, or, where the order knows strands, each strand's.
 #pragma once
 
 #include "memsys/order_sizes.h"
@@ -73,7 +73,8 @@ struct BufferRules {
   /// Strands of a thread pass each other, and each has barrier registers of its own.
   bool strands = false;
   /// ASAP: a write goes when no write to its line by another thread is before it, and counts as
-  /// persisted when memory has it and all that must be before it counts. Barriers need no register.
+  /// persisted when memory has it and all that must be before it counts. It keeps its entry until
+  /// then, where ASAP's own artifact frees it when memory has it. Barriers need no register.
   bool sends_ahead = false;
 };
 
