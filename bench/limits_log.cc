@@ -45,6 +45,15 @@ Result<LogOptions> to_open(const LogUnderTestOptions& options) {
 
 }  // namespace
 
+void produce(std::span<std::byte> room, std::uint64_t number) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  std::size_t at = 0;
+  for (; at + kWord <= room.size(); at += kWord) {
+    store(room.data() + at, (number << 32) + at);
+  }
+  for (; at < room.size(); ++at) room[at] = static_cast<std::byte>(number);
+}
+
 Result<LogUnderTest> LogUnderTest::open(const LogUnderTestOptions& options) {
   PERDURE_TRY(log, to_open(options));
   PERDURE_TRY(opened, Log::open(std::move(log)));
@@ -54,8 +63,12 @@ Result<LogUnderTest> LogUnderTest::open(const LogUnderTestOptions& options) {
 
 LogUnderTest::LogUnderTest(Log log, const LogUnderTestOptions& options)
     : log_(std::move(log)),
-      record_(options.record_bytes, std::byte{0x5a}),
+      records_(options.sources, std::vector<std::byte>(options.record_bytes)),
       in_place_(options.in_place) {
+  PERDURE_ASSERT(!records_.empty());
+  for (std::size_t source = 0; source < records_.size(); ++source) {
+    produce(records_[source], source);
+  }
   trim_every_ = options.pool_bytes / 2 / log::record_bytes(options.record_bytes);
   PERDURE_ASSERT(trim_every_ > 0);
 }
@@ -74,10 +87,12 @@ Result<Ticket> LogUnderTest::append() {
 }
 
 Result<Ticket> LogUnderTest::append_record() {
-  if (!in_place_) return log_.append(record_);
-  PERDURE_TRY(room, log_.claim(record_.size()));
-  store(room.data(), std::uint64_t{since_trim_});
-  return log_.append_claimed(record_.size());
+  const std::uint64_t number = appended_++;
+  const std::vector<std::byte>& source = records_[number % records_.size()];
+  if (!in_place_) return log_.append(source);
+  PERDURE_TRY(room, log_.claim(source.size()));
+  produce(room, number);
+  return log_.append_claimed(source.size());
 }
 
 Result<report::Histogram> LogUnderTest::one_by_one(std::uint64_t count) {
@@ -97,15 +112,20 @@ Result<report::Histogram> LogUnderTest::one_by_one(std::uint64_t count) {
 }
 
 Result<double> LogUnderTest::windowed(std::uint64_t count, std::size_t window) {
-  PERDURE_ASSERT(window > 0);
-  std::vector<Ticket> tickets(window);
+  std::vector<Ticket> places(window);
+  return windowed(count, std::span(places));
+}
+
+Result<double> LogUnderTest::windowed(std::uint64_t count, std::span<Ticket> places) {
+  PERDURE_ASSERT(!places.empty());
+  const std::size_t window = places.size();
   const Nanoseconds begun = Clock::monotonic().now();
   for (std::uint64_t i = 0; i < count; ++i) {
     if (i >= window) {
-      PERDURE_TRY_VOID(log_.wait(tickets[i % window], Level::Durable, kDurableWithin));
+      PERDURE_TRY_VOID(log_.wait(places[i % window], Level::Durable, kDurableWithin));
     }
     PERDURE_TRY(ticket, append());
-    tickets[i % window] = ticket;
+    places[i % window] = ticket;
   }
   PERDURE_TRY_VOID(log_.wait(last_, Level::Durable, kDurableWithin));
   const Nanoseconds took = Clock::monotonic().now() - begun;

@@ -20,9 +20,14 @@ struct LogUnderTestOptions {
   std::string pool;       // created unless it exists
   std::uint64_t pool_bytes = std::uint64_t{64} << 20;
   std::uint64_t record_bytes = 64;
-  bool in_place = false;  // records lie where they are sent from, and only their first word is new
-  LogOptions log = {};    // peers, pool, transport and quorum are filled in
+  bool in_place = false;    // records are written where they are sent from: see produce()
+  std::size_t sources = 1;  // different records that append() is given in turns
+  LogOptions log = {};      // peers, pool, transport and quorum are filled in
 };
+
+/// Writes record `number` as a program does whose records come into being where they are sent
+/// from: each word is new and no other record's.
+void produce(std::span<std::byte> room, std::uint64_t number);
 
 class LogUnderTest {
  public:
@@ -34,9 +39,11 @@ class LogUnderTest {
   Result<report::Histogram> one_by_one(std::uint64_t count);
   /// Appends with `window` in flight; returns records per second.
   Result<double> windowed(std::uint64_t count, std::size_t window);
+  /// The same with as many in flight as there are places, and without an allocation of its own.
+  Result<double> windowed(std::uint64_t count, std::span<Ticket> places);
 
   Log& log() { return log_; }
-  std::span<const std::byte> record() const { return record_; }
+  std::span<const std::byte> record() const { return records_.front(); }
 
  private:
   LogUnderTest(Log log, const LogUnderTestOptions& options);
@@ -44,10 +51,11 @@ class LogUnderTest {
   Result<Ticket> append_record();
 
   Log log_;
-  std::vector<std::byte> record_;
+  std::vector<std::vector<std::byte>> records_;  // the sources
   bool in_place_ = false;
   std::uint64_t trim_every_ = 0;  // records
   std::uint64_t since_trim_ = 0;
+  std::uint64_t appended_ = 0;
   Ticket last_;
 };
 
