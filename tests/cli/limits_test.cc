@@ -68,5 +68,14 @@ TEST(Limits, AllQuestionsAreListed) {
   EXPECT_TRUE(contains(of_verbs.out, "64 B durable, one-sided\n")) << of_verbs.out;
 }
 
+TEST(Limits, AllocationsAreCountedWithOneAndWithManyInFlight) {
+  const Outcome outcome = run({"bench", "limits", "--fabric", "shm", "--only",
+                               "allocations per append", "--samples", "200"});
+  if (contains(outcome.out, "a sanitizer's operator new")) GTEST_SKIP() << outcome.out;
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "one or two in flight 0.000, 64 in flight 0.000"))
+      << outcome.out;
+}
+
 }  // namespace
 }  // namespace perdure::cli
