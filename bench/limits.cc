@@ -991,10 +991,12 @@ class Limits {
   /// Three daemons of this machine have a log each, and one of them is also read once.
   Result<void> opening(Finding& finding) {
     finding.unit = "s";
-    finding.target = "Perdure / bare at most 3";
+    finding.target = "opening / reading at most 3";
     finding.note = fmt::format(
-        "a log of {} in records of 64 KiB, everything verified; bare: reading as many bytes of one "
-        "replica over the same transport, without looking at them",
+        "a log of {} in records of 64 KiB, everything verified; bare: Perdure's own reader reads "
+        "as "
+        "many bytes of one replica, and looks at none; the provider's library is loaded before the "
+        "clock of either starts",
         format_bytes(options_.log_bytes));
     LogToOpen log;
     log.transport = finding.fabric;

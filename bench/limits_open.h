@@ -20,11 +20,12 @@ struct LogToOpen {
 /// Errors: those of the control plane and of Log.
 Result<void> fill(const LogToOpen& log);
 
-/// Seconds until the log is open. Errors: those of Log::open; Corrupt when a replica is missing or
-/// the log does not end where it must.
+/// Seconds until the log is open; the provider's library is loaded before. Errors: those of
+/// Log::open; Corrupt when a replica is missing or the log does not end where it must.
 Result<double> seconds_to_open(const LogToOpen& log);
 
-/// Seconds in which a program reads as many bytes of the first replica's pool, and looks at none.
+/// Seconds in which Perdure's own reader (client::RemoteBytes) reads as many bytes of the first
+/// replica's pool, and looks at none; the provider's library is loaded before.
 /// Errors: those of the connection.
 Result<double> seconds_to_read(const LogToOpen& log);
 
