@@ -1,14 +1,17 @@
 // perdure-kv bench: YCSB on a store, measured.
 #include <fmt/format.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "bench_run.h"
 #include "commands.h"
 #include "core/json.h"
 #include "core/try.h"
+#include "pmem/file_systems.h"
 #include "port_options.h"
 
 namespace perdure::kv_app {
@@ -18,7 +21,9 @@ constexpr int kBenchFormat = 1;  // docs/kv-bench.schema.json
 constexpr std::uint64_t kFullRecords = 50'000;
 constexpr std::uint64_t kFullOperations = 300'000;
 constexpr const char* kBenchFooter = R"(
-Without --server it starts a store of its own in --directory and removes it afterwards.
+Without --server it starts a store of its own in --directory and removes it afterwards. Where that
+directory is memory (/dev/shm), which no power failure spares, the store is declared as dmp: its
+server writes cache lines back before it answers, as on persistent memory.
 Keys have 8 bytes; records are chosen by the zipfian law of 0.99, in D the newest ones; E scans up
 to 100 records. One client, one operation in flight.
 
@@ -39,11 +44,29 @@ struct BenchArguments {
   bool full = false;
 };
 
+/// What its own store's domain is declared as; nothing: what the pool's file system says.
+Result<std::optional<PersistenceDomain>> domain_of(const BenchArguments& arguments) {
+  std::optional<PersistenceDomain> declared;
+  if (!arguments.declared.empty()) {
+    PERDURE_TRY(domain, parse_persistence_domain(arguments.declared));
+    declared = domain;
+    return declared;
+  }
+  // A bench's store need not survive, but is to take the time of one that does.
+  struct statfs status {};
+  if (::statfs(arguments.directory.c_str(), &status) == 0 &&
+      pmem::file_system_of(status).kind == pmem::MediumKind::Dram) {
+    declared = PersistenceDomain::Dmp;
+  }
+  return declared;
+}
+
 /// A store of its own, in a directory that goes with it.
 class OwnStore {
  public:
   static Result<std::unique_ptr<OwnStore>> open(const BenchArguments& arguments) {
     auto own = std::make_unique<OwnStore>();
+    PERDURE_TRY(declared, domain_of(arguments));
     own->directory_ = fmt::format("{}/perdure-kv-bench.{}", arguments.directory, ::getpid());
     std::error_code failed;
     std::filesystem::create_directory(own->directory_, failed);
@@ -61,10 +84,8 @@ class OwnStore {
     options.clients_max = 4;
     options.value_bytes_max = std::max<std::size_t>(arguments.sizes.value_bytes, 64 * 1024);
     options.listen = options.data_listen = "127.0.0.1:0";
-    if (!arguments.declared.empty()) {
-      PERDURE_TRY(domain, parse_persistence_domain(arguments.declared));
-      options.declared = domain;
-    }
+    options.declared = declared;
+    if (declared) own->declared_ = to_string(*declared);
     PERDURE_TRY(server, KvServer::open(options));
     own->server_.emplace(std::move(server));
     return own;
@@ -78,9 +99,12 @@ class OwnStore {
     if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
   }
   const std::string& address() const { return server_->address(); }
+  /// As what its domain is declared; empty: nothing is.
+  const std::string& declared() const { return declared_; }
 
  private:
   std::string directory_;
+  std::string declared_;
   std::optional<KvServer> server_;
 };
 
@@ -138,6 +162,7 @@ Result<void> bench(BenchArguments& arguments) {
     PERDURE_TRY(opened, OwnStore::open(arguments));
     own = std::move(opened);
   }
+  const std::string declared = own != nullptr ? own->declared() : "";
   PERDURE_TRY(client, open_store(own != nullptr ? own->address() : arguments.server,
                                  fmt::format("bench-{}", ::getpid()), PortArguments{}));
   PERDURE_TRY_VOID(load_records(client, sizes));
@@ -146,6 +171,7 @@ Result<void> bench(BenchArguments& arguments) {
   if (text) {
     fmt::print("{} records of {} bytes, {} operations of each workload, SET acknowledged {}\n",
                sizes.records, sizes.value_bytes, sizes.operations, arguments.acknowledged);
+    if (!declared.empty()) fmt::print("its own store, its domain declared as {}\n", declared);
   }
   std::uint64_t missing = 0;
   for (const workload::YcsbMix& mix : mixes) {
@@ -161,6 +187,7 @@ Result<void> bench(BenchArguments& arguments) {
                                          {"records", sizes.records},
                                          {"value_bytes", sizes.value_bytes},
                                          {"acknowledged", arguments.acknowledged},
+                                         {"declared_domain", declared},
                                          {"seed", sizes.seed},
                                          {"method", client.status().small_method},
                                          {"results", std::move(results)}};
@@ -180,7 +207,9 @@ void add_bench_command(const app::Program& program, int& status) {
       .type_name("HOST:PORT");
   command.add_option("--directory", arguments.directory, "where its own store's file is made")
       .capture_default();
-  command.add_option("--declare-domain", arguments.declared, "of its own store")
+  command
+      .add_option("--declare-domain", arguments.declared,
+                  "of its own store; in memory dmp, unless given")
       .type_name("DOMAIN");
   command.add_option("--workload", arguments.workload, "letters of A to F, or all")
       .capture_default();

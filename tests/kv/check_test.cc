@@ -116,5 +116,16 @@ TEST(KvBench, RunsEveryWorkload) {
   EXPECT_EQ(run({PERDURE_KV, "bench", "--workload", "g"}).status, 2);
 }
 
+// As its help has it: /dev/shm, and nothing declared.
+TEST(KvBench, DeclaresTheDomainOfItsOwnStoreInMemory) {
+  const Ended json = run_json({"bench", "--workload", "a", "--records", "20", "--operations", "20"},
+                              "kv-bench.schema.json", 0);
+  EXPECT_NE(json.said.find("\"declared_domain\": \"dmp\""), std::string::npos) << json.said;
+  const Ended text =
+      run({PERDURE_KV, "bench", "--workload", "a", "--records", "20", "--operations", "20"});
+  EXPECT_EQ(text.status, 0) << text.said;
+  EXPECT_NE(text.said.find("declared as dmp"), std::string::npos) << text.said;
+}
+
 }  // namespace
 }  // namespace perdure::kv_test
