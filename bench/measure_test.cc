@@ -74,8 +74,24 @@ TEST(Remotelog, AMethodThatIsWrongForItsResponderIsNoticed) {
     options.seed = seed;
     const RemotelogRow row = run_emulated(wrong, plan::Source::Paper, options, {});
     noticed += row.failure.empty() ? 0 : 1;
+    EXPECT_EQ(row.lost_records, !row.failure.empty()) << row.failure;
   }
   EXPECT_GT(noticed, 0);
+}
+
+TEST(Remotelog, ARunThatIsInterruptedHasLostNoRecords) {
+  RemotelogOptions options;
+  options.records = 1'000'000;
+  const auto scenarios = plan::all_scenarios(plan::Source::Best, {Transport::InfiniBand});
+  RemotelogRow row;
+  {
+    const test::InterruptGuard guard;
+    ::raise(SIGINT);
+    row = run_emulated(scenarios.front(), plan::Source::Best, options, {});
+  }
+  const test::InterruptGuard forgets;  // for the tests behind this one
+  EXPECT_NE(row.failure, "");
+  EXPECT_FALSE(row.lost_records) << row.failure;
 }
 
 TEST(Remotelog, TheSameSeedGivesTheSameBytesOfOutput) {

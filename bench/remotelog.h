@@ -81,7 +81,12 @@ struct RemotelogRow {
   double seconds = 0;         // of the records counted, by the clock of the fabric
   std::uint64_t checked = 0;  // records found whole at the end; after a power cut where emulated
   std::string failure;        // empty: it went through and nothing was missing
+  bool lost_records = false;  // it failed since what was acknowledged was not there at the end
 
+  void fail(const Error& error) {
+    failure = error.message;
+    lost_records = error.code == ErrorCode::Corrupt;
+  }
   double records_per_second() const;
   /// "emu/dmp/ddio-on/rq-dram/write/singleton".
   std::string configuration() const;

@@ -121,7 +121,7 @@ RemotelogRow run_emulated(const plan::Scenario& scenario, plan::Source source,
   row.scenario = scenario;
   row.options = options;
   const auto ran = EmulatedRun(scenario, options).run(row, progress);
-  if (!ran.ok()) row.failure = ran.error().message;
+  if (!ran.ok()) row.fail(ran.error());
   return row;
 }
 

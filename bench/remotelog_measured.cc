@@ -45,7 +45,7 @@ RemotelogRow MeasuredRuns::run(const plan::Scenario& scenario, plan::Source sour
   row.scenario = scenario;
   row.options = options;
   const auto ran = run_into(row, progress);
-  if (!ran.ok()) row.failure = ran.error().message;
+  if (!ran.ok()) row.fail(ran.error());
   return row;
 }
 

@@ -136,6 +136,7 @@ class Runs {
       };
       rows.push_back(run_one(configuration, progress));
     }
+    PERDURE_TRY_VOID(test::InterruptGuard::check());
     progress_.clear();
     for (const auto& [fabric, reason] : left_out_) {
       print_warning(fmt::format("{} is left out: {}", to_string(fabric), reason));
@@ -255,7 +256,10 @@ ExitStatus remotelog(const RemotelogArguments& arguments) {
     const auto written = page_of(*rows, setup, good).write(arguments.report);
     if (!written.ok()) return fail(written.error());
   }
-  return good ? ExitStatus::Ok : ExitStatus::Damaged;
+  const bool lost = std::any_of(rows->begin(), rows->end(),
+                                [](const bench::RemotelogRow& row) { return row.lost_records; });
+  if (lost) return ExitStatus::Damaged;
+  return good ? ExitStatus::Ok : ExitStatus::Failed;
 }
 
 }  // namespace
@@ -296,7 +300,8 @@ void add_bench_remotelog(Command bench) {
   add_examples(command,
                "  perdure bench remotelog --fabric emu\n"
                "  perdure bench remotelog --fabric tcp --config dmp,singleton --format csv\n"
-               "  perdure bench remotelog --records 10000000 --config emu,wsp,write,singleton\n");
+               "  perdure bench remotelog --records 10000000 --config emu,wsp,write,singleton\n"
+               "It exits with 4 if a record was missing at the end, with 1 if a run failed.\n");
   run_with(command, [arguments] { return remotelog(*arguments); });
 }
 

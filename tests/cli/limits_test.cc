@@ -1,4 +1,5 @@
-// `perdure bench limits` as a command: what it says while it runs, and of names that it has not.
+// `perdure bench limits` as a command: what it says while it runs, and of names that it has not;
+// and how `bench remotelog` ends when it is interrupted.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -75,6 +76,22 @@ TEST(Limits, AllocationsAreCountedWithOneAndWithManyInFlight) {
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "one or two in flight 0.000, 64 in flight 0.000"))
       << outcome.out;
+}
+
+// Its standard error says something once it runs.
+TEST(Remotelog, ARunThatIsInterruptedIsNoDamagedLog) {
+  const test::TestDirectory place;
+  CommandProcess bench({"bench", "remotelog", "--fabric", "emu", "--methods", "paper", "--config",
+                        "wsp,write,singleton", "--records", "1000000000", "--output",
+                        place.file("result")});
+  const Deadline soon = Deadline::after(std::chrono::seconds(100));
+  while (bench.running() && bench.err().empty() && !soon.passed()) {
+    test::pause_for(std::chrono::milliseconds(50));
+  }
+  bench.send(SIGINT);
+  const Outcome outcome = bench.wait();
+  EXPECT_EQ(outcome.status, 1) << outcome.err;
+  EXPECT_FALSE(contains(outcome.out + outcome.err, "FAILED")) << outcome.out << outcome.err;
 }
 
 }  // namespace
