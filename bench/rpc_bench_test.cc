@@ -156,6 +156,32 @@ TEST(RpcBench, AGainIsThatOfTheLeastAndOfTheMostFavourablePair) {
   add(models::kFarm, "b", 100);
   EXPECT_EQ(gain_text(gain_of(figure, claim, rows, RpcForm::Paper)), "-50 % to +25 %");
   EXPECT_EQ(gain_text(gain_of(figure, claim, rows, RpcForm::Artifact)), "not run");
+  // One of which a round failed says nothing: neither in a claim nor in the document.
+  rows[2].failure = "a call is never over";
+  EXPECT_EQ(gain_text(gain_of(figure, claim, rows, RpcForm::Paper)), "-50 %");
+  figure.claims = {claim};
+  const std::vector<RpcFigureResult> results{{figure, RpcFabric::Emu, {rows[2]}}};
+  const auto json = nlohmann::json::parse(rpc_json(results, nlohmann::json::array(), {}));
+  EXPECT_TRUE(json["figures"][0]["rows"][0]["median"].is_null()) << json.dump(1);
+}
+
+TEST(RpcBench, AFigureOfWhichNothingCanBeRunIsAnErrorThatNamesWhatCan) {
+  RpcRunOptions options;
+  options.fabric = RpcFabric::Shm;
+  options.designs = {&models::kSflush};
+  RpcResults none;
+  const RpcFigure figure = rpc_figures({}).front();
+  EXPECT_EQ(rpc_runs(figure, options), 0u);
+  const auto rows = run_rpc_figure(figure, options, none, {});
+  ASSERT_EQ(rows.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(rows.error().message.find("sflush: SFLUSH is a verb"), std::string::npos)
+      << rows.error().message;
+  EXPECT_NE(rows.error().message.find("w-rflush"), std::string::npos) << rows.error().message;
+}
+
+TEST(RpcBench, AResultWithoutRowsHasTheLabelOfItsFabric) {
+  const RpcFigureResult result{rpc_figures({}).front(), RpcFabric::Emu, {}};
+  EXPECT_NE(rpc_text(result).find("[emulated]"), std::string::npos) << rpc_text(result);
 }
 
 TEST(RpcFailures, AServerThatIsKilledComesBackAndNoLoggedCallIsLost) {

@@ -271,6 +271,26 @@ std::vector<RpcRow> rows_of(const RpcFigure& figure, const RpcRunOptions& option
   return rows;
 }
 
+/// Why a figure has no rows: what each design lacks, and which designs have some.
+Error nothing_to_run(const RpcFigure& figure, const RpcRunOptions& options) {
+  std::string why;
+  for (const Design* design : designs_of(options)) {
+    const RpcPoint point{design, options.fabric,           RpcForm::Paper, options.window,
+                         {},     figure.cells.front().load};
+    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", design->name, point.impossible());
+  }
+  std::string others;
+  for (const Design* design : models::designs()) {
+    RpcRunOptions alone = options;
+    alone.designs = {design};
+    if (rows_of(figure, alone).empty()) continue;
+    others += fmt::format("{}{}", others.empty() ? "" : ", ", design->name);
+  }
+  return {ErrorCode::InvalidArgument,
+          fmt::format("figure {} over {} has nothing to run ({}); there can be run: {}",
+                      figure.name, to_string(options.fabric), why, others)};
+}
+
 }  // namespace
 
 std::string_view unit_of(RpcQuantity quantity) {
@@ -342,6 +362,7 @@ std::uint64_t rpc_runs(const RpcFigure& figure, const RpcRunOptions& options) {
 Result<std::vector<RpcRow>> run_rpc_figure(const RpcFigure& figure, const RpcRunOptions& options,
                                            RpcResults& results, const RpcProgress& progress) {
   std::vector<RpcRow> rows = rows_of(figure, options);
+  if (rows.empty()) return nothing_to_run(figure, options);
   std::uint64_t made = 0;
   for (std::size_t round = 0; round < options.rounds; ++round) {
     for (RpcRow& row : rows) {
@@ -375,7 +396,7 @@ std::optional<RpcGain> gain_of(const RpcFigure& figure, const RpcClaim& claim,
     // A confounder that says nothing of a design leaves it as it is.
     for (const RpcRow& row : rows) {
       if (row.point.design == design && row.cell == cell && row.point.form == form &&
-          row.confounder == confounder && !row.rounds.empty()) {
+          row.confounder == confounder && row.is_whole()) {
         return row.median(figure.quantity);
       }
     }

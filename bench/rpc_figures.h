@@ -81,8 +81,9 @@ struct RpcRow {
   std::string cell;
   std::string confounder;  // that is switched on by itself; empty: none
   std::vector<RpcSample> rounds;
-  std::string failure;  // why there are none
+  std::string failure;  // why there are none, or not all: then it is compared with nothing
 
+  bool is_whole() const { return failure.empty() && !rounds.empty(); }
   double median(RpcQuantity quantity) const;
   double low(RpcQuantity quantity) const;
   double high(RpcQuantity quantity) const;
@@ -107,13 +108,15 @@ class RpcResults {
   std::map<std::string, RpcSample> by_key_;
 };
 
-/// How many runs a figure takes; told before each of them how many were made.
+/// How many runs a figure takes, 0 where none of the designs can be run; told before each of them
+/// how many were made.
 std::uint64_t rpc_runs(const RpcFigure& figure, const RpcRunOptions& options);
 using RpcProgress = std::function<void(std::uint64_t made, const std::string& what)>;
 
 /// Runs a figure: round by round, so that what disturbs the machine for a while disturbs all
 /// designs alike. A point that fails is a row with a failure.
-/// Errors: SystemError: interrupted, or the results can not be kept.
+/// Errors: InvalidArgument: none of the designs can be run there, naming those that can;
+/// SystemError: interrupted, or the results can not be kept.
 Result<std::vector<RpcRow>> run_rpc_figure(const RpcFigure& figure, const RpcRunOptions& options,
                                            RpcResults& results, const RpcProgress& progress);
 
@@ -133,6 +136,7 @@ std::string gain_text(const std::optional<RpcGain>& gain);
 
 struct RpcFigureResult {
   RpcFigure figure;
+  RpcFabric fabric = RpcFabric::Shm;
   std::vector<RpcRow> rows;
 };
 

@@ -12,8 +12,7 @@ namespace perdure::bench {
 namespace {
 
 std::string label_of(const RpcFigureResult& result) {
-  for (const RpcRow& row : result.rows) return std::string(to_string(origin_of(row.point.fabric)));
-  return "measured";
+  return std::string(to_string(origin_of(result.fabric)));
 }
 
 const RpcRow* find_row(const RpcFigureResult& result, const std::string& cell,
@@ -135,7 +134,7 @@ report::Table breakdown_table(const RpcFigureResult& result) {
                        {"network and waiting, us"}},
                       {}};
   for (const RpcRow& row : result.rows) {
-    if (row.point.form != RpcForm::Equalised || !row.confounder.empty() || row.rounds.empty()) {
+    if (row.point.form != RpcForm::Equalised || !row.confounder.empty() || !row.is_whole()) {
       continue;
     }
     const RpcSample& sample = row.rounds.front();
@@ -162,7 +161,7 @@ report::BarChart chart_of(const RpcFigureResult& result) {
         const RpcRow* row = find_row(result, cell.label, design, form);
         const RpcQuantity q = result.figure.quantity;
         report::BarChart::Bar bar;
-        if (row != nullptr && !row->rounds.empty()) {
+        if (row != nullptr && row->is_whole()) {
           any = true;
           bar = {row->median(q), value_text(result.figure, row), row->low(q), row->high(q)};
         }
@@ -199,7 +198,7 @@ nlohmann::json json_of(const RpcFigure& figure, const RpcRow& row) {
                       {"in_flight", row.point.in_flight()},
                       {"lost", row.lost()},
                       {"hash", report::configuration_hash(row.point.description())}};
-  const bool found = !row.rounds.empty();
+  const bool found = row.is_whole();
   json["median"] = found ? nlohmann::json(row.median(q)) : nlohmann::json();
   json["low"] = found ? nlohmann::json(row.low(q)) : nlohmann::json();
   json["high"] = found ? nlohmann::json(row.high(q)) : nlohmann::json();
@@ -233,8 +232,7 @@ std::string rpc_text(const RpcFigureResult& result) {
 }
 
 void add_rpc_figure(report::ReportPage& page, const RpcFigureResult& result) {
-  if (result.rows.empty()) return;
-  const report::Origin origin = origin_of(result.rows.front().point.fabric);
+  const report::Origin origin = origin_of(result.fabric);
   page.heading(fmt::format("Figure {}: {}", result.figure.name, result.figure.title));
   page.drawing(report::to_svg(chart_of(result)), origin,
                "Median of the rounds; whiskers are the lowest and the highest.");

@@ -95,16 +95,27 @@ Result<std::vector<bench::RpcFigureResult>> run_figures(const RpcArguments& argu
   for (const bench::RpcFigure& figure : figures) {
     total += bench::rpc_runs(figure, arguments.run);
   }
+  if (arguments.figure == "all" && total == 0) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("of no figure over {} can be run anything with the designs '{}'",
+                             arguments.fabric, arguments.designs)};
+  }
   report::ProgressBar progress(total);
   std::uint64_t before = 0;
   std::vector<bench::RpcFigureResult> results;
   for (bench::RpcFigure& figure : figures) {
+    // Of all figures, those of which the designs that were chosen can run something.
+    if (arguments.figure == "all" && bench::rpc_runs(figure, arguments.run) == 0) {
+      progress.clear();
+      print_warning(fmt::format("figure {} is left out: nothing of it can be run", figure.name));
+      continue;
+    }
     const auto show = [&](std::uint64_t made, const std::string& what) {
       progress.show(before + made, fmt::format("figure {}: {}", figure.name, what));
     };
     PERDURE_TRY(rows, bench::run_rpc_figure(figure, arguments.run, kept, show));
     before += bench::rpc_runs(figure, arguments.run);
-    results.push_back({std::move(figure), std::move(rows)});
+    results.push_back({std::move(figure), arguments.run.fabric, std::move(rows)});
   }
   return results;
 }

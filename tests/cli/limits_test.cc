@@ -1,5 +1,5 @@
 // `perdure bench limits` as a command: what it says while it runs, and of names that it has not;
-// and how `bench remotelog` ends when it is interrupted.
+// how `bench remotelog` ends when it is interrupted, and `bench rpc` when nothing ran.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -76,6 +76,13 @@ TEST(Limits, AllocationsAreCountedWithOneAndWithManyInFlight) {
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "one or two in flight 0.000, 64 in flight 0.000"))
       << outcome.out;
+}
+
+TEST(BenchRpc, AFigureOfWhichNothingRanIsNoSuccess) {
+  const Outcome outcome = run({"bench", "rpc", "14", "--fabric", "emu", "--designs", "fasst"});
+  EXPECT_EQ(outcome.status, 1) << outcome.out;
+  EXPECT_TRUE(contains(outcome.err, "FaSST carries")) << outcome.err;
+  EXPECT_FALSE(contains(outcome.out, "measured")) << outcome.out;
 }
 
 // Its standard error says something once it runs.
