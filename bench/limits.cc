@@ -221,8 +221,8 @@ class Limits {
     Finding finding;
     finding.question = question;
     finding.fabric = fabric;
-    if (fabric == "verbs" && rnic_is_software_) finding.origin = report::Origin::Emulated;
-    const auto answered = answer(finding);
+    const auto answered = answer(finding);  // some choose their fabric
+    if (finding.fabric == "verbs" && rnic_is_software_) finding.origin = report::Origin::Emulated;
     if (!answered.ok()) finding.failure = answered.error().message;
     findings_.push_back(std::move(finding));
   }

@@ -218,11 +218,20 @@ TEST(RpcFailures, WhatAFailureCostsIsNotSaidOfAMachineThatWasNotQuiet) {
 TEST(RpcFailures, WhatFollowsForAnAvailabilityIsCallsAndFailures) {
   const RpcFailureOptions options;  // 300 ms down
   RpcFailureRow row;
+  row.calls = 1000;
   row.call_us = 10;
   row.failure_ms = 500;
   // 27 s of calls, so ten failures: up for 2.7 s before each.
   EXPECT_NEAR(row.seconds_at(0.9, 2.7e6, options), 27 + 5, 1e-6);
   EXPECT_NEAR(row.seconds_at(0.99, 2.97e6, options), 29.7 + 0.5, 1e-6);
+  // It is no measurement, and says so in the text and on the page.
+  RpcFailureRow other = row;
+  other.relies_on_log = true;
+  EXPECT_NE(rpc_failures_text({row, other}, options).find("again. [calculated]\n"),
+            std::string::npos);
+  report::ReportPage page("x", "y");
+  add_rpc_failures(page, {row, other}, options);
+  EXPECT_NE(page.html().find("class=\"origin calculated\""), std::string::npos);
 }
 
 TEST(RpcBench, WhatADesignCanNotCarryIsNotRun) {

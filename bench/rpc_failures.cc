@@ -384,7 +384,8 @@ Result<std::vector<RpcFailureRow>> run_rpc_failures(const RpcFailureOptions& opt
 std::string rpc_failures_text(const std::vector<RpcFailureRow>& rows,
                               const RpcFailureOptions& options) {
   std::string text = "Figure 12: Failures of the server [measured]\n\n";
-  text += found_table(rows, options).text() + "\n" + kDerived + "\n\n";
+  text += fmt::format("{}\n{} [{}]\n\n", found_table(rows, options).text(), kDerived,
+                      to_string(report::Origin::Calculated));
   text += derived_table(rows, options).text();
   for (const RpcFailureRow& row : rows) {
     if (!row.failure.empty()) text += fmt::format("FAILED: {}\n", row.failure);
@@ -397,14 +398,15 @@ void add_rpc_failures(report::ReportPage& page, const std::vector<RpcFailureRow>
   page.heading("Figure 12: Failures of the server");
   page.table(found_table(rows, options), report::Origin::Measured,
              "The server gets SIGKILL, and its process is started 300 ms later.");
-  page.table(derived_table(rows, options), report::Origin::Measured, kDerived);
+  page.table(derived_table(rows, options), report::Origin::Calculated, kDerived);
 }
 
 nlohmann::json rpc_failures_json(const std::vector<RpcFailureRow>& rows,
                                  const RpcFailureOptions& options) {
   nlohmann::json all = nlohmann::json::array();
   for (const RpcFailureRow& row : rows) {
-    all.push_back({{"client", row.relies_on_log ? "relies-on-log" : "sends-again"},
+    all.push_back({{"label", to_string(report::Origin::Measured)},
+                   {"client", row.relies_on_log ? "relies-on-log" : "sends-again"},
                    {"write_percent", row.write_percent},
                    {"calls", row.calls},
                    {"failures", row.failures},

@@ -59,6 +59,7 @@ pre { background: var(--panel); padding: 12px 14px; border-radius: 8px; overflow
 .origin.measured { color: var(--c1); border-color: var(--c1); }
 .origin.emulated { color: var(--c4); border-color: var(--c4); }
 .origin.simulated { color: var(--c2); border-color: var(--c2); }
+.origin.calculated { color: var(--c3); border-color: var(--c3); }
 figure { margin: 18px 0 26px; } figcaption { font-size: 14px; color: var(--quiet); margin: 0 0 8px; }
 figcaption b { color: var(--ink); }
 figure svg { width: 100%; height: auto; display: block; }

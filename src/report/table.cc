@@ -42,6 +42,7 @@ std::string_view to_string(Origin origin) {
     case Origin::Measured: return "measured";
     case Origin::Emulated: return "emulated";
     case Origin::Simulated: return "simulated";
+    case Origin::Calculated: return "calculated";
   }
   return "unknown";
 }

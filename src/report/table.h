@@ -13,9 +13,10 @@ namespace perdure::report {
 
 /// Where a number comes from. It travels with the number into every table and chart.
 enum class Origin {
-  Measured,   // on this machine's clock
-  Emulated,   // by the clock of the emulated fabric, whose times are assumptions
-  Simulated,  // by a timing model
+  Measured,    // on this machine's clock
+  Emulated,    // by the clock of the emulated fabric, whose times are assumptions
+  Simulated,   // by a timing model
+  Calculated,  // by arithmetic from numbers of the others
 };
 
 std::string_view to_string(Origin origin);
