@@ -16,7 +16,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <new>
+#include <system_error>
 #include <utility>
 
 namespace perdure::bench {
@@ -44,6 +46,8 @@ std::string_view to_string(BareOperation operation) {
 
 namespace {
 
+// Of the program: those that it forks have it, too.
+const pid_t kProgram = ::getpid();
 constexpr std::uint64_t kLooksPerCheck = 4096;
 
 /// What both processes see: how far the asking one is. Made before the fork.
@@ -241,6 +245,20 @@ Result<void> check(const BareOptions& options) {
 }
 
 }  // namespace
+
+std::string bare_shm_prefix() { return fmt::format("perdure-bare-{}-", kProgram); }
+
+void remove_bare_leftovers() {
+  std::error_code failed;
+  std::filesystem::directory_iterator each("/dev/shm", failed);
+  std::vector<std::filesystem::path> left;
+  for (; !failed && each != std::filesystem::directory_iterator(); each.increment(failed)) {
+    if (each->path().filename().string().starts_with(bare_shm_prefix())) {
+      left.push_back(each->path());
+    }
+  }
+  for (const auto& path : left) std::filesystem::remove(path, failed);
+}
 
 Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options) {
   PERDURE_TRY_VOID(check(options));

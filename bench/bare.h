@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,13 @@ enum class BareProvider {
   Shm,    // FI_EP_RDM
   Verbs,  // libibverbs: the first RNIC of this machine, a reliable connection with itself
 };
+
+/// What files in /dev/shm are called that a round over shm makes: this program, and processes that
+/// it has forked.
+std::string bare_shm_prefix();
+/// Removes those that are there still, where a round was ended by a signal. Requires that none
+/// runs.
+void remove_bare_leftovers();
 
 /// What one round is. A reply has 24 bytes.
 enum class BareOperation {

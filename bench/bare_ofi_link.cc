@@ -257,7 +257,7 @@ Result<void> OfiLink::meet_by_name(int control) {
   int returned = ::fi_av_open(domain_.get(), &attr, &addresses, nullptr);
   if (returned != 0) return failed("fi_av_open", returned);
   addresses_.reset(addresses);
-  name_ = fmt::format("perdure-bare-{:016x}", random_secret());
+  name_ = fmt::format("{}{:016x}", bare_shm_prefix(), random_secret());
   PERDURE_TRY_VOID(open_endpoint(info_));
 
   Name own;

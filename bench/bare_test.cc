@@ -2,9 +2,14 @@
 #include "bench/bare.h"
 #include "bench/bare_flush.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <numeric>
+#include <string>
 
 namespace perdure::bench {
 namespace {
@@ -89,6 +94,15 @@ TEST_P(Bare, BandwidthIsMeasured) {
   options.persist = true;
   options.places = 4;
   EXPECT_EQ(bare_bandwidth(options).ok(), can_flush_lines());
+}
+
+TEST(BareLeftovers, AreRemovedAndThoseOfAnotherProgramAreNot) {
+  const std::string own = "/dev/shm/" + bare_shm_prefix() + "left";
+  const std::string others = fmt::format("/dev/shm/perdure-bare-{}0-left", ::getpid());
+  for (const std::string& path : {own, others}) std::ofstream(path) << "x";
+  remove_bare_leftovers();
+  EXPECT_FALSE(std::filesystem::exists(own));
+  EXPECT_TRUE(std::filesystem::remove(others));
 }
 
 INSTANTIATE_TEST_SUITE_P(Providers, Bare,

@@ -26,6 +26,7 @@
 #include "core/json.h"
 #include "core/try.h"
 #include "pmem/page_sync.h"
+#include "testing/process.h"
 
 namespace perdure::bench {
 namespace {
@@ -54,7 +55,8 @@ DeviceWrites writes_of(dev_t device) {
   return writes;
 }
 
-/// A new file, mapped, in memory and written on its drive; removed at the end.
+/// A new file, mapped, in memory and written on its drive; removed at the end, and not before:
+/// file systems need not write what has no name any more (btrfs does not).
 class Target {
  public:
   static Result<std::unique_ptr<Target>> open(const FileSyncOptions& options) {
@@ -65,6 +67,7 @@ class Target {
     target->bytes_ = round_up(options.file_bytes, kSizes.back());
     const std::vector<char> zeros(kSizes.back());
     for (std::uint64_t at = 0; at < target->bytes_; at += zeros.size()) {
+      PERDURE_TRY_VOID(test::InterruptGuard::check());
       const auto written =
           ::pwrite(target->file_, zeros.data(), zeros.size(), static_cast<off_t>(at));
       if (written != static_cast<ssize_t>(zeros.size())) return errno_error(target->path_, errno);
@@ -162,6 +165,7 @@ std::uint64_t since(Nanoseconds begin) {
 Result<void> one_by_one(Target& target, FileSync way, std::uint64_t bytes, std::uint64_t samples,
                         Sum& sum) {
   for (std::uint64_t i = 0; i < samples; ++i) {
+    PERDURE_TRY_VOID(test::InterruptGuard::check());
     const std::uint64_t at = target.next(bytes);
     const Nanoseconds begin = Clock::monotonic().now();
     PERDURE_TRY_VOID(target.write(way, at, bytes));
@@ -180,10 +184,12 @@ Result<void> several(Target& target, std::uint64_t bytes, std::uint64_t samples,
     return target.begin(*ring, target.next(bytes), bytes, slot);
   };
   while (started < std::min<std::uint64_t>(samples, kQueued)) PERDURE_TRY_VOID(start(started));
-  for (std::uint64_t ended = 0; ended < samples; ++ended) {
+  for (std::uint64_t ended = 0; ended < started; ++ended) {
     PERDURE_TRY(slot, ring->wait());
     sum.latency_ns.add(since(begun[slot]));
-    if (started < samples) PERDURE_TRY_VOID(start(slot));
+    // What is in flight is waited for.
+    if (started == samples || test::InterruptGuard::interrupted()) continue;
+    PERDURE_TRY_VOID(start(slot));
   }
   return {};
 }
@@ -240,6 +246,7 @@ Result<std::vector<FileSyncFinding>> measure_file_sync(const FileSyncOptions& op
                  fmt::format("{} of {} bytes", to_string(kWays[way]), kSizes[size]));
         run_round(*targets[way], kWays[way], kSizes[size], samples_of(kSizes[size]),
                   sums[size][way]);
+        PERDURE_TRY_VOID(test::InterruptGuard::check());
       }
     }
   }

@@ -58,7 +58,8 @@ struct FileSyncFinding {
 };
 
 /// Writes records of several sizes one after the other into new files of the directory, one for
-/// each way, whose pages are in memory, and removes them. Errors: SystemError, NoSpace.
+/// each way, whose pages are in memory, and removes them.
+/// Errors: SystemError, also when interrupted; NoSpace.
 Result<std::vector<FileSyncFinding>> measure_file_sync(const FileSyncOptions& options,
                                                        const FileSyncProgress& progress);
 

@@ -68,6 +68,7 @@ class Limits {
     peer_ = &peer;
     directory_ = directory.path();
     ask_all();
+    remove_bare_leftovers();
     peer_ = nullptr;
     PERDURE_TRY_VOID(test::InterruptGuard::check());
     PERDURE_TRY_VOID(peer.stop());

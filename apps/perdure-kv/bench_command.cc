@@ -13,6 +13,7 @@
 #include "core/try.h"
 #include "pmem/file_systems.h"
 #include "port_options.h"
+#include "stop_signals.h"
 
 namespace perdure::kv_app {
 namespace {
@@ -154,6 +155,8 @@ Result<std::vector<workload::YcsbMix>> mixes_of(const std::string& word) {
 Result<void> bench(BenchArguments& arguments) {
   PERDURE_TRY(mixes, mixes_of(arguments.workload));
   BenchSizes& sizes = arguments.sizes;
+  PERDURE_TRY(stop, stop_descriptor());
+  sizes.stop = stop;
   if (arguments.full) sizes.records = kFullRecords;
   if (arguments.full) sizes.operations = kFullOperations;
   sizes.acknowledged = arguments.acknowledged == "applied" ? RpcLevel::Applied : RpcLevel::Durable;

@@ -1,12 +1,16 @@
 // One run of a YCSB workload on a store: see bench_run.h.
 #include "bench_run.h"
 
+#include <poll.h>
+
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "stop_signals.h"
 
 namespace perdure::kv_app {
 namespace {
@@ -50,6 +54,17 @@ class Runner {
     return {};
   }
 
+  /// Looked at before some of the operations. Errors: SystemError: a signal came. The next one
+  /// ends the process.
+  Result<void> go_on(std::uint64_t operation) const {
+    constexpr std::uint64_t kLooksEvery = 64;
+    if (sizes_.stop < 0 || operation % kLooksEvery != 0) return {};
+    pollfd stop{sizes_.stop, POLLIN, 0};
+    if (::poll(&stop, 1, 0) <= 0) return {};
+    let_signals_end();
+    return Error{ErrorCode::SystemError, "interrupted; a store that was made for it is removed"};
+  }
+
   std::uint64_t missing = 0;
 
  private:
@@ -70,6 +85,7 @@ std::uint64_t BenchResult::operations() const {
 Result<void> load_records(KvClient& client, const BenchSizes& sizes) {
   Runner runner(client, sizes);
   for (std::uint64_t record = 0; record < sizes.records; ++record) {
+    PERDURE_TRY_VOID(runner.go_on(record));
     PERDURE_TRY_VOID(runner.store(record));
   }
   return {};
@@ -83,8 +99,11 @@ Result<BenchResult> run_workload(KvClient& client, const workload::YcsbMix& mix,
   workload::Ycsb ycsb(mix, sizes.records, sizes.seed);
   const Clock& clock = Clock::monotonic();
   std::uint64_t inserted = 0;
+  Result<void> goes_on;
   const Nanoseconds began = clock.now();
   for (std::uint64_t each = 0; each < sizes.operations; ++each) {
+    goes_on = runner.go_on(each);
+    if (!goes_on.ok()) break;
     const YcsbOperation operation = ycsb.next();
     inserted += operation.kind == YcsbKind::Insert ? 1 : 0;
     const Nanoseconds before = clock.now();
@@ -99,6 +118,7 @@ Result<BenchResult> run_workload(KvClient& client, const workload::YcsbMix& mix,
     const std::string_view keys[] = {key};
     PERDURE_TRY_VOID(client.erase(keys));
   }
+  PERDURE_TRY_VOID(std::move(goes_on));
   return result;
 }
 

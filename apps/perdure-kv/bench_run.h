@@ -19,6 +19,7 @@ struct BenchSizes {
   std::size_t value_bytes = 4096;
   std::uint64_t seed = 1;
   RpcLevel acknowledged = RpcLevel::Durable;
+  int stop = -1;  // see stop_signals.h: once it is readable, runs end
 };
 
 using Times = Distribution<7>;  // nanoseconds
@@ -32,10 +33,11 @@ struct BenchResult {
   std::uint64_t operations() const;
 };
 
-/// Stores records 0 to `records` - 1. Errors: those of KvClient.
+/// Stores records 0 to `records` - 1. Errors: those of KvClient; SystemError, once it is stopped.
 Result<void> load_records(KvClient& client, const BenchSizes& sizes);
 /// Requires that they are there; erases what it inserts, after the time was taken.
-/// Errors: those of KvClient; OutcomeUnknown and others end the run.
+/// Errors: those of KvClient; OutcomeUnknown and others end the run; SystemError, once it is
+/// stopped, when what it has inserted is erased.
 Result<BenchResult> run_workload(KvClient& client, const workload::YcsbMix& mix,
                                  const BenchSizes& sizes);
 

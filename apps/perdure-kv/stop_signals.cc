@@ -1,4 +1,4 @@
-// The signals that end the two commands that serve: see stop_signals.h.
+// The signals that end commands: see stop_signals.h.
 #include "stop_signals.h"
 
 #include <poll.h>

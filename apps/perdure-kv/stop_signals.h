@@ -1,4 +1,4 @@
-// The signals that end the two commands that serve.
+// The signals that end the commands that serve, and a bench.
 #pragma once
 
 #include <perdure/result.h>

@@ -9,6 +9,7 @@
 #include "core/text_file.h"
 #include "output.h"
 #include "report/progress.h"
+#include "testing/process.h"
 
 namespace perdure::app {
 namespace {
@@ -21,6 +22,7 @@ struct FilesArguments {
 };
 
 ExitStatus files(const FilesArguments& arguments) {
+  const test::InterruptGuard guard;
   report::Setup setup = report::machine_setup();
   setup.add("Directory", arguments.options.directory);
   setup.add("File", fmt::format("{} MiB for each way", arguments.options.file_bytes >> 20));

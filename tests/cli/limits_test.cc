@@ -85,6 +85,19 @@ TEST(BenchRpc, AFigureOfWhichNothingRanIsNoSuccess) {
   EXPECT_FALSE(contains(outcome.out, "measured")) << outcome.out;
 }
 
+TEST(BenchFiles, LeavesNoFileWhenItIsInterrupted) {
+  const test::TestDirectory place;
+  CommandProcess bench({"bench", "files", place.path(), "--rounds", "1000", "--samples", "1000000",
+                        "--file-mib", "8"});
+  const Deadline soon = Deadline::after(std::chrono::seconds(100));
+  while (bench.running() && place.names().empty() && !soon.passed()) {
+    test::pause_for(std::chrono::milliseconds(5));
+  }
+  bench.send(SIGINT);
+  EXPECT_EQ(bench.wait().status, 1);
+  EXPECT_TRUE(place.names().empty()) << place.names().front();
+}
+
 // Its standard error says something once it runs.
 TEST(Remotelog, ARunThatIsInterruptedIsNoDamagedLog) {
   const test::TestDirectory place;

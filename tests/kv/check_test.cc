@@ -127,5 +127,22 @@ TEST(KvBench, DeclaresTheDomainOfItsOwnStoreInMemory) {
   EXPECT_NE(text.said.find("declared as dmp"), std::string::npos) << text.said;
 }
 
+TEST(KvBench, RemovesItsOwnStoreWhenItIsInterrupted) {
+  const test::TestDirectory place{"/dev/shm"};
+  const test::TestDirectory output;
+  auto bench = test::ChildProcess::start(
+      {PERDURE_KV, "bench", "--directory", place.path(), "--operations", "100000000"},
+      output.path() + "/output");
+  ASSERT_TRUE(bench.ok()) << bench.error().message;
+  const Deadline soon = Deadline::after(std::chrono::seconds(60));
+  while (bench->running() && place.names().empty() && !soon.passed()) {
+    test::pause_for(std::chrono::milliseconds(5));
+  }
+  bench->signal(SIGINT);
+  ASSERT_TRUE(bench->wait(Deadline::after(std::chrono::seconds(60))));
+  EXPECT_EQ(bench->end()->status, 1);
+  EXPECT_TRUE(place.names().empty()) << place.names().front();
+}
+
 }  // namespace
 }  // namespace perdure::kv_test
