@@ -21,6 +21,10 @@ enum class BareProvider {
   Verbs,  // libibverbs: the first RNIC of this machine, a reliable connection with itself
 };
 
+/// "libfabric 1.17", as it is loaded here: which this does, so not before a measurement that is to
+/// load it. Where there is none, why.
+std::string bare_libfabric();
+
 /// What files in /dev/shm are called that a round over shm makes: this program, and processes that
 /// it has forked.
 std::string bare_shm_prefix();

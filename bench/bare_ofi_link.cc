@@ -389,6 +389,12 @@ void warm_up_ofi() {
   libfabric().freeinfo(hints);
 }
 
+std::string bare_libfabric() {
+  if (const auto loaded = load_libfabric(); !loaded.ok()) return loaded.error().message;
+  const std::uint32_t version = libfabric().version();
+  return fmt::format("libfabric {}.{}", FI_MAJOR(version), FI_MINOR(version));
+}
+
 }  // namespace perdure::bench
 
 #else
@@ -399,6 +405,7 @@ Result<std::unique_ptr<BareLink>> open_ofi_link(BareProvider, const BareSetup&) 
   return Error{ErrorCode::Unsupported, "this build has no libfabric"};
 }
 void warm_up_ofi() {}
+std::string bare_libfabric() { return "this build has no libfabric"; }
 
 }  // namespace perdure::bench
 #endif

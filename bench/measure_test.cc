@@ -2,11 +2,13 @@
 // emulated results depend on the seed alone, and that counters count.
 #include "bench/allocations.h"
 #include "bench/child.h"
+#include "bench/limits.h"
 #include "bench/remotelog.h"
 #include "bench/trace.h"
 #include "core/json.h"
 #include "core/try.h"
 #include "demo/power.h"
+#include "report/page.h"
 #include "testing/process.h"
 
 #include <gtest/gtest.h>
@@ -125,6 +127,39 @@ TEST(PowerCuts, LoseNothingThatWasCommitted) {
     EXPECT_GE(cut.recovered, cut.committed);
     EXPECT_TRUE(demo::all_equal(cut.checks));
   }
+}
+
+Finding latency_of(const std::string& question, const std::string& note) {
+  Finding finding;
+  finding.question = question;
+  finding.fabric = "shm";
+  finding.unit = "us, p50";
+  finding.bare.values = finding.perdure.values = {1.5};
+  finding.note = note;
+  return finding;
+}
+
+TEST(Limits, WhatANoteCountedIsNotInTheHashOfARow) {
+  const auto hash = [](const Finding& finding) {
+    const std::string text = limits_json({finding}, {});
+    return nlohmann::json::parse(text)["findings"][0]["hash"].get<std::string>();
+  };
+  const std::string first = hash(latency_of("64 B durable, one in flight", "slept 0.1 times"));
+  EXPECT_EQ(first, hash(latency_of("64 B durable, one in flight", "slept 0.2 times")));
+  EXPECT_NE(first, hash(latency_of("64 B durable, one-sided", "slept 0.1 times")));
+}
+
+TEST(Limits, TheChartOfDurableLatenciesHasNoOthers) {
+  report::ReportPage page("x", "y");
+  add_limits(page,
+             {latency_of("64 B durable, one in flight", ""), latency_of("64 B call to applied", ""),
+              latency_of("libpmemobj: transaction", "")});
+  const std::string html = page.html();
+  const std::string chart =
+      html.substr(html.find("<svg"), html.rfind("</svg>") - html.find("<svg"));
+  EXPECT_NE(chart.find("shm: 64 B durable, one in flight"), std::string::npos) << chart;
+  EXPECT_EQ(chart.find("applied"), std::string::npos) << chart;
+  EXPECT_EQ(chart.find("libpmemobj"), std::string::npos) << chart;
 }
 
 TEST(Text, RecordsTogetherAreTheTextOverAndOver) {

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <sstream>
@@ -82,7 +83,7 @@ class ConnectRate {
  private:
   void take(Nanoseconds now) {
     const std::uint64_t begun = connects_begun();
-    most_ = std::max(most_, begun - begun_);
+    most_ = std::max(most_, by_the_second(begun - begun_, now - since_));
     begun_ = begun;
     since_ = now;
   }
@@ -133,7 +134,7 @@ class Crowd {
   }
 
   /// Until each client has so many more calls applied than now.
-  Result<void> until_each(std::uint64_t more) {
+  Result<void> until_each(std::uint64_t more, const std::function<void()>& look = {}) {
     const std::vector<std::uint64_t> before = applied_;
     const auto behind = [&](std::size_t index) { return applied_[index] < before[index] + more; };
     for (std::size_t index = 0; index < clients_.size();) {
@@ -141,6 +142,7 @@ class Crowd {
         ++index;
       } else {
         PERDURE_TRY_VOID(turn());
+        if (look) look();
       }
     }
     return {};
@@ -228,8 +230,7 @@ Result<void> lose_server(Crowd& crowd, const ChildPipes& pipes, CrowdFindings& f
   begun = Clock::monotonic().now();
   // The first of them may have been applied by the server that is gone.
   for (std::uint64_t more = 0; more < 2; ++more) {
-    PERDURE_TRY_VOID(crowd.until_each(1));
-    rate.look();
+    PERDURE_TRY_VOID(crowd.until_each(1, [&rate] { rate.look(); }));
   }
   findings.back_s = to_seconds(Clock::monotonic().now() - begun);
   findings.connects_most = rate.most();
@@ -249,6 +250,11 @@ CrowdFindings from_json(const nlohmann::json& json) {
 }
 
 }  // namespace
+
+std::uint64_t by_the_second(std::uint64_t count, Nanoseconds within) {
+  const double seconds = std::max(to_seconds(within), 1.0);
+  return static_cast<std::uint64_t>(static_cast<double>(count) / seconds + 0.5);
+}
 
 Result<CrowdFindings> run_crowd(const CrowdOptions& options) {
   RpcServerPlan plan{options.directory, options.clients};

@@ -4,6 +4,8 @@
 
 #include <perdure/result.h>
 
+#include "core/clock.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -29,9 +31,13 @@ struct CrowdFindings {
   // When the server was lost.
   double away_s = 0;                // from its end until a new one serves
   double back_s = 0;                // from then until each client had a new call applied
-  std::uint64_t connects_most = 0;  // TCP connections begun in a second, by the whole host
+  std::uint64_t connects_most = 0;  // TCP connections begun a second, by the whole host, averaged
+                                    // over the second or little more in which they were most
   std::uint64_t resent = 0;         // calls
 };
+
+/// So many within that time, by the second; of less than a second as if it were one.
+std::uint64_t by_the_second(std::uint64_t count, Nanoseconds within);
 
 /// Runs them; in the end each client's calls are compared with what the handlers have counted in
 /// the pool. Requires no threads in this process.

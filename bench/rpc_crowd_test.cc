@@ -27,5 +27,12 @@ TEST(RpcCrowd, AllAreServedByTheNextServerAndEachCallIsExecutedOnceOverTcp) { co
 
 TEST(RpcCrowd, AllAreServedByTheNextServerAndEachCallIsExecutedOnceOverShm) { come_back("shm"); }
 
+TEST(RpcCrowd, ConnectionsOfALongWhileAreNoMoreASecond) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(by_the_second(1000, milliseconds(4000)), 250u);
+  EXPECT_EQ(by_the_second(1000, milliseconds(1000)), 1000u);
+  EXPECT_EQ(by_the_second(1000, milliseconds(10)), 1000u);  // no rate that nobody saw
+}
+
 }  // namespace
 }  // namespace perdure::bench

@@ -1,4 +1,5 @@
 // `perdure bench limits`.
+#include "bench/bare.h"
 #include "bench/limits.h"
 #include "bench_commands.h"
 #include "core/text_file.h"
@@ -26,17 +27,26 @@ struct LimitsArguments {
   bool list = false;
 };
 
+/// Loads libfabric: after what was measured.
 report::Setup setup_of(const bench::LimitsOptions& options) {
   report::Setup setup = report::machine_setup();
-  setup.add("Layout", "two processes on this machine, both polling, not pinned");
-  setup.add("Bare",
-            "libfabric 1.17, providers tcp and shm; libibverbs over the first RNIC (bench/bare.h)");
+  setup.add("Layout",
+            "processes of this machine, not pinned; the bare program polls without end, both sides "
+            "of Perdure for as long as they do by default, over a software RNIC for 100 ms");
+  setup.add("Bare", fmt::format("providers tcp and shm of libfabric, here: {}; libibverbs over the "
+                                "first RNIC (bench/bare.h)",
+                                bench::bare_libfabric()));
   setup.add("Perdure",
             "public Log API, one perdured, pool in /dev/shm declared as dmp: cache lines "
             "are written back before every answer");
-  setup.add("n", fmt::format("{} rounds of {} samples; sides take turns", options.rounds,
-                             report::grouped(options.samples)));
-  setup.add("Warm-up", fmt::format("{} before each round, not counted", options.samples / 5));
+  setup.add("n", fmt::format("{} rounds of a comparison, sides take turns; {} samples of a round "
+                             "of latencies, other questions make their number of it; what is "
+                             "counted or weighed is so once",
+                             options.rounds, report::grouped(options.samples)));
+  setup.add("Warm-up",
+            fmt::format("not counted: {} samples before a round of latencies, all places twice "
+                        "before one of bandwidth",
+                        options.samples / 5));
   return setup;
 }
 
@@ -61,7 +71,6 @@ ExitStatus limits(LimitsArguments arguments) {
     return ExitStatus::Ok;
   }
   const test::InterruptGuard guard;
-  const report::Setup setup = setup_of(arguments.options);
   std::optional<report::ProgressBar> bar;
   const auto findings = bench::find_limits(
       arguments.options, [&](const std::string& what, std::uint64_t done, std::uint64_t all) {
@@ -74,6 +83,7 @@ ExitStatus limits(LimitsArguments arguments) {
     return ExitStatus::Usage;
   }
   if (!findings.ok()) return fail(findings.error());
+  const report::Setup setup = setup_of(arguments.options);
   const std::string text = arguments.format == Format::Json
                                ? bench::limits_json(*findings, setup)
                                : setup.text() + "\n" + bench::limits_text(*findings);
