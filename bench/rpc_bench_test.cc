@@ -100,6 +100,27 @@ TEST(RpcBench, TheArtifactsWflushLosesCallsOfASlowServer) {
   EXPECT_GT(run(point).lost, 0u);
 }
 
+TEST(RpcBench, ABusyNetworkIsBusyFromTheFirstCallOn) {
+  RpcPoint point = point_of(models::kFarm, RpcFabric::Shm, RpcForm::Equalised);
+  point.load.network_clients = 1;
+  EXPECT_EQ(run(point).calls, 60u);
+}
+
+TEST(RpcBench, WhatIsComparedWithABusyProcessorIsPinnedAsThatIs) {
+  for (const RpcFigure& figure : rpc_figures({})) {
+    if (figure.name != "15" && figure.name != "16") continue;
+    for (const RpcCell& cell : figure.cells) {
+      EXPECT_TRUE(cell.load.pinned) << figure.name << " " << cell.label;
+    }
+    RpcPoint idle;
+    idle.design = &models::kFarm;
+    idle.load = figure.cells.front().load;
+    RpcPoint anywhere = idle;
+    anywhere.load.pinned = false;
+    EXPECT_NE(idle.description(), anywhere.description());
+  }
+}
+
 TEST(RpcBench, YcsbHasTheReadsOfItsMix) {
   RpcPoint point = point_of(models::kWflush, RpcFabric::Emu, RpcForm::Paper);
   for (const char name : {'A', 'B', 'C', 'D', 'E', 'F'}) {
@@ -200,6 +221,17 @@ TEST(RpcFailures, AServerThatIsKilledComesBackAndNoLoggedCallIsLost) {
     EXPECT_GT(row.call_us, 0);
     EXPECT_GE(row.seconds, 2 * 0.020);  // it was down for that long
   }
+}
+
+TEST(RpcFailures, MoreFailuresThanThereAreCountedWritesForAreRefused) {
+  RpcFailureOptions options;
+  // 4,000,000 writes of 20 us are 84 s of calls; a failure comes 0.4 s after the other.
+  EXPECT_NEAR(static_cast<double>(rpc_failures_max(options)), 207, 2);
+  options.failures = rpc_failures_max(options) + 1;
+  const auto rows = run_rpc_failures(options, [](const std::string&) { FAIL() << "it runs"; });
+  ASSERT_EQ(rows.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(rows.error().message.find(std::to_string(rpc_failures_max(options))), std::string::npos)
+      << rows.error().message;
 }
 
 TEST(RpcFailures, WhatAFailureCostsIsNotSaidOfAMachineThatWasNotQuiet) {

@@ -30,9 +30,10 @@ namespace {
 constexpr std::uint32_t kRead = 1;
 constexpr std::uint32_t kWrite = 2;
 /// Writes of a run, at most: each has a byte that counts how often it was executed.
-constexpr std::uint64_t kWritesMax = 4'000'000;
+constexpr std::uint64_t kWritesMax = kRpcFailureWritesMax;
 constexpr std::chrono::milliseconds kCallWithin = std::chrono::seconds(60);
 constexpr std::uint64_t kObjects = 1024;
+constexpr double kWritesSharedMost = 0.95;  // of the calls of a run, at most
 constexpr std::array kAvailabilities{0.90, 0.99, 0.999, 0.9999};
 
 struct FailureShared {
@@ -186,7 +187,13 @@ class FailureClient {
     std::optional<RpcHandle> last;
     while (!enough(Clock::monotonic().now() - began)) {
       ++part.calls;
-      const bool is_write = random_.below(100) < write_percent_ && writes_ < kWritesMax;
+      const bool is_write = random_.below(100) < write_percent_;
+      if (is_write && writes_ == kWritesMax) {
+        return Error{ErrorCode::InvalidArgument,
+                     fmt::format("a run has more than {} writes, and no more are counted; run it "
+                                 "with fewer failures",
+                                 report::grouped(kWritesMax))};
+      }
       store(payload_.data(), is_write ? writes_++ : random_.below(kObjects));
       if (is_write && relies_on_log_) {
         PERDURE_TRY(handle, calls.call(kWrite, payload_));
@@ -361,8 +368,28 @@ double RpcFailureRow::seconds_at(double availability, double count,
   return quiet + quiet / up * failure_ms / 1e3;
 }
 
+std::uint64_t rpc_failures_max(const RpcFailureOptions& options) {
+  // A call takes its work at least.
+  const double call = to_seconds(std::max(options.work, Nanoseconds{1}));
+  const double seconds = static_cast<double>(kWritesMax) * call / kWritesSharedMost;
+  const double failure = to_seconds(std::max(options.up, Nanoseconds{1}));
+  return static_cast<std::uint64_t>(
+      std::max(0.0, (seconds - to_seconds(options.quiet) - failure) / failure));
+}
+
+Result<void> check_rpc_failures(const RpcFailureOptions& options) {
+  const std::uint64_t most = rpc_failures_max(options);
+  if (options.failures <= most) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("{} failures are too many: of a run {} writes are counted, which up to "
+                           "{} failures leave room for",
+                           report::grouped(options.failures), report::grouped(kWritesMax),
+                           report::grouped(most))};
+}
+
 Result<std::vector<RpcFailureRow>> run_rpc_failures(const RpcFailureOptions& options,
                                                     const RpcFailureProgress& progress) {
+  PERDURE_TRY_VOID(check_rpc_failures(options));
   std::vector<RpcFailureRow> rows;
   for (const unsigned writes : {5U, 50U, 95U}) {
     for (const bool relies_on_log : {false, true}) {

@@ -57,8 +57,14 @@ using RpcFailureProgress = std::function<void(const std::string& what)>;
 
 /// How many rows that makes.
 inline constexpr std::size_t kRpcFailureRows = 6;
+/// Writes of a run, at most: how often each was executed is counted.
+inline constexpr std::uint64_t kRpcFailureWritesMax = 4'000'000;
+/// So many failures a run may have, for its writes to be fewer.
+std::uint64_t rpc_failures_max(const RpcFailureOptions& options);
+/// Errors: InvalidArgument: there are more.
+Result<void> check_rpc_failures(const RpcFailureOptions& options);
 /// Both kinds of clients, with 5, 50 and 95 percent of writes. Requires no threads.
-/// Errors: SystemError when interrupted.
+/// Errors: those of check_rpc_failures; SystemError when interrupted.
 Result<std::vector<RpcFailureRow>> run_rpc_failures(const RpcFailureOptions& options,
                                                     const RpcFailureProgress& progress);
 

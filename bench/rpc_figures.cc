@@ -146,6 +146,7 @@ RpcFigure figure_15(const RpcScale& scale) {
   RpcFigure figure{
       "15", "Mean latency when the receiver's CPU is busy", RpcQuantity::MeanLatency, {}, {}, {}};
   RpcLoad load = load_of(scale, 64 * 1024);
+  load.pinned = true;
   figure.cells.push_back({"idle", load});
   load.server_spinners = 1;
   figure.cells.push_back({"busy", load});
@@ -162,6 +163,7 @@ RpcFigure figure_16(const RpcScale& scale) {
   RpcFigure figure{
       "16", "Mean latency when the sender's CPU is busy", RpcQuantity::MeanLatency, {}, {}, {}};
   RpcLoad load = load_of(scale, 64 * 1024);
+  load.pinned = true;
   figure.cells.push_back({"idle", load});
   load.client_spinners = 1;
   figure.cells.push_back({"busy", load});

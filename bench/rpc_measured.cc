@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,7 +68,9 @@ void pin_to_processor(std::size_t number) {
 }
 
 /// Whether what runs on a processor matters, so that each process gets one of its own.
-bool is_pinned(const RpcLoad& load) { return load.client_spinners + load.server_spinners > 0; }
+bool is_pinned(const RpcLoad& load) {
+  return load.pinned || load.client_spinners + load.server_spinners > 0;
+}
 
 Transport transport_of(RpcFabric fabric) {
   return fabric == RpcFabric::Tcp ? Transport::Tcp : Transport::Shm;
@@ -184,7 +187,9 @@ Result<std::vector<test::ChildProcess>> start_spinners(std::size_t count, std::s
 /// The process of the client.
 class RpcCalling {
  public:
-  RpcCalling(const RpcPoint& point, RpcShared& shared) : point_(point), shared_(shared) {}
+  /// `calling`, if any, becomes one more when the first call has begun.
+  RpcCalling(const RpcPoint& point, RpcShared& shared, std::atomic<std::uint32_t>* calling)
+      : point_(point), shared_(shared), calling_(calling) {}
 
   Result<RpcSample> run() {
     PERDURE_TRY_VOID(await(shared_.listening, shared_));
@@ -240,6 +245,10 @@ class RpcCalling {
         did = did || pumped;
       }
       if (answered) return {};
+      if (did && calling_ != nullptr) {
+        ++*calling_;
+        calling_ = nullptr;
+      }
       if (did) stalled = Deadline::after(kRpcStallsAfter);
       if (rounds % 1024 != 0) continue;
       if (shared_.failed.load(std::memory_order_acquire)) {
@@ -267,40 +276,79 @@ class RpcCalling {
 
   const RpcPoint& point_;
   RpcShared& shared_;
+  std::atomic<std::uint32_t>* calling_;
   std::vector<End> ends_;
 };
 
-Result<nlohmann::json> live_as_client(const RpcPoint& point);
+Result<nlohmann::json> live_as_client(const RpcPoint& point,
+                                      std::atomic<std::uint32_t>* calling = nullptr);
 
-/// Pairs of processes that send small calls to each other without a pause, until they are killed.
-Result<std::vector<test::ChildProcess>> start_network_load(const RpcPoint& point) {
+/// Pairs of processes that send small calls to each other without a pause, but for connecting anew
+/// now and then, until they are killed.
+class NetworkLoad {
+ public:
+  /// Returns when each pair calls.
+  Result<void> start(const RpcPoint& point);
+  /// Errors: SystemError: one has ended.
+  Result<void> check() {
+    for (test::ChildProcess& pair : pairs_) {
+      if (pair.running()) continue;
+      return Error{ErrorCode::SystemError,
+                   "the processes that keep the network busy have ended, so it was not"};
+    }
+    return {};
+  }
+
+ private:
+  struct Calling {
+    std::atomic<std::uint32_t> pairs{0};
+  };
+
+  std::optional<SharedMemory<Calling>> calling_;
+  std::vector<test::ChildProcess> pairs_;
+};
+
+Result<void> NetworkLoad::start(const RpcPoint& point) {
+  if (point.load.network_clients == 0) return {};
   RpcPoint small;
   small.design = &models::kDarpc;
   small.fabric = point.fabric;
   small.load.object_bytes = 64;
   small.load.objects = 64;
   small.load.calls = 200'000;
-  std::vector<test::ChildProcess> pairs;
+  PERDURE_TRY(memory, SharedMemory<Calling>::make());
+  calling_.emplace(std::move(memory));
+  std::atomic<std::uint32_t>& calling = (**calling_).pairs;
   for (std::size_t i = 0; i < point.load.network_clients; ++i) {
-    PERDURE_TRY(pair, test::ChildProcess::fork([small]() -> int {
-                  while (live_as_client(small).ok()) {
-                  }
+    PERDURE_TRY(pair, test::ChildProcess::fork([small, &calling]() -> int {
+                  bool goes_on = live_as_client(small, &calling).ok();
+                  while (goes_on) goes_on = live_as_client(small).ok();
                   return 1;
                 }));
-    pairs.push_back(std::move(pair));
+    pairs_.push_back(std::move(pair));
   }
-  return pairs;
+  const Deadline deadline = Deadline::after(kRpcConnectsWithin);
+  while (calling.load() < point.load.network_clients) {
+    PERDURE_TRY_VOID(check());
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut, "the processes that are to keep the network busy call not"};
+    }
+    test::pause_for(std::chrono::milliseconds(1));
+  }
+  return {};
 }
 
-Result<nlohmann::json> live_as_client(const RpcPoint& point) {
+Result<nlohmann::json> live_as_client(const RpcPoint& point, std::atomic<std::uint32_t>* calling) {
   PERDURE_TRY(memory, SharedMemory<RpcShared>::make());
   RpcShared& shared = *memory;
   PERDURE_TRY(server, test::ChildProcess::fork([&] { return live_as_server(point, shared); }));
   PERDURE_TRY(near, start_spinners(point.load.client_spinners, 0));
   PERDURE_TRY(far, start_spinners(point.load.server_spinners, 1));
-  PERDURE_TRY(network, start_network_load(point));
+  NetworkLoad network;
+  PERDURE_TRY_VOID(network.start(point));
   if (is_pinned(point.load)) pin_to_processor(0);
-  PERDURE_TRY(found, RpcCalling(point, shared).run());
+  PERDURE_TRY(found, RpcCalling(point, shared, calling).run());
+  PERDURE_TRY_VOID(network.check());
   return to_json(found);
 }
 

@@ -78,6 +78,7 @@ struct RpcLoad {
   std::size_t network_clients = 0;  // others that send small calls without a pause
   std::size_t client_spinners = 0;  // processes that compute on the client's processor
   std::size_t server_spinners = 0;  // ... on the server's
+  bool pinned = false;              // client and server have a processor each
   std::uint64_t seed = 1;
 };
 

@@ -221,6 +221,11 @@ ExitStatus run(RpcArguments arguments) {
   if (*fabric == bench::RpcFabric::Emu && arguments.figure == "12") {
     return fail({ErrorCode::InvalidArgument, "figure 12 kills processes: over shm or tcp"});
   }
+  if (arguments.figure == "12" || arguments.figure == "all") {
+    if (const auto fits = bench::check_rpc_failures(arguments.failures); !fits.ok()) {
+      return fail(fits.error());  // before hours of other figures
+    }
+  }
   const auto designs = named_designs(arguments.designs);
   if (!designs.ok()) return fail(designs.error());
   arguments.run.designs = *designs;
