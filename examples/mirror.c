@@ -37,8 +37,9 @@ int main(int argc, char** argv) {
   } else {
     fprintf(stderr, "mirror: %s: %s\n", perdure_code_name(code), perdure_last_error());
   }
-  if (perdure_mirror_close(mirror, 5000) != PERDURE_OK) {
+  const perdure_code closed = perdure_mirror_close(mirror, 5000);
+  if (closed != PERDURE_OK) {
     fprintf(stderr, "mirror: the last of it may not be everywhere: %s\n", perdure_last_error());
   }
-  return code == PERDURE_OK ? 0 : 1;
+  return code == PERDURE_OK && closed == PERDURE_OK ? 0 : 1;
 }

@@ -33,8 +33,9 @@ int main(int argc, char** argv) {
   } else {
     fprintf(stderr, "region: %s: %s\n", perdure_code_name(code), perdure_last_error());
   }
-  if (perdure_region_close(region, 5000) != PERDURE_OK) {
+  const perdure_code closed = perdure_region_close(region, 5000);
+  if (closed != PERDURE_OK) {
     fprintf(stderr, "region: the replicas may differ: %s\n", perdure_last_error());
   }
-  return code == PERDURE_OK ? 0 : 1;
+  return code == PERDURE_OK && closed == PERDURE_OK ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-/* Deposits into the account of rpc_server: first durable, then applied, then asks for the balance.
- * rpc_client HOST:PORT NAME AMOUNT
+/* Deposits into the account of rpc_server: first durable, then applied, with the balance as its
+ * reply. rpc_client HOST:PORT NAME AMOUNT
  */
 #include <perdure/perdure.h>
 #include <stdio.h>

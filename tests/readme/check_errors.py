@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-HEADERS = ["log", "log_writer", "region", "mirror", "rpc", "replicated_rpc", "pool"]
+HEADERS = ["log", "log_writer", "region", "mirror", "rpc", "replicated_rpc", "kv", "pool"]
 # What handlers are given: the page says it in a sentence.
 NOT_CALLED_BY_USERS = {"RpcData", "RpcTransaction"}
 ROW = re.compile(r"^\| `([\w:]+)` \| (.*) \|$")
