@@ -20,11 +20,15 @@ namespace {
 using fabric::verbs::errno_error;
 using fabric::verbs::Owned;
 
-constexpr std::uint32_t kSendDepth = 256;
-constexpr std::uint32_t kInlineBytes = 64;
+// As Perdure's own connections have it: fabric/verbs/verbs_open.cc, verbs_request_ring.h.
+constexpr std::uint32_t kSendDepth = fabric::EndpointOptions{}.send_depth;
+constexpr std::size_t kReceiveDepth = fabric::EndpointOptions{}.receive_depth;
+constexpr std::array kInlineWanted{256U, 128U, 64U, 0U};  // the first that the RNIC gives
 constexpr int kResolveMs = 5'000;
 // So many requests in a row may ask for no completion.
-constexpr std::uint64_t kSilentMax = 32;
+constexpr std::uint64_t kSilentMax = kSendDepth / 4;
+// Of longer messages fewer buffers are posted: they come with bandwidth, and stay empty there.
+constexpr std::size_t kShortBytes = 64 * 1024;
 constexpr std::uint64_t kReclaim = ~std::uint64_t{0};  // completes one of these, of no interest
 
 Error failed(const char* what) { return errno_error(ErrorCode::Unsupported, what); }
@@ -67,6 +71,8 @@ class VerbsLink final : public BareLink {
   std::span<std::byte> region_;
   std::vector<std::byte> inbox_;
   std::size_t inbox_slot_ = 0;
+  std::size_t receives_ = kReceiveDepth;  // posted at a time
+  std::uint32_t inline_bytes_ = 0;
   std::uint64_t silent_ = 0;
   ibv_sge piece_{};
 };
@@ -86,7 +92,8 @@ Result<std::unique_ptr<BareLink>> VerbsLink::open(const BareSetup& setup) {
   std::unique_ptr<VerbsLink> link(new VerbsLink);
   link->region_ = setup.region;
   link->inbox_slot_ = std::max<std::size_t>(setup.message_bytes_max, kReplyBytes);
-  link->inbox_.resize(link->inbox_slot_ * kReceivesPosted);
+  if (link->inbox_slot_ > kShortBytes) link->receives_ = kReceivesPosted;
+  link->inbox_.resize(link->inbox_slot_ * link->receives_);
   PERDURE_TRY_VOID(setup.requester ? link->connect(address, setup.control)
                                    : link->listen(address, setup.control));
   const VerbsKeys own{reinterpret_cast<std::uintptr_t>(setup.region.data()), link->memory_->rkey};
@@ -139,19 +146,27 @@ rdma_conn_param VerbsLink::parameters() const {
 
 Result<void> VerbsLink::make_queues() {
   protection_.reset(::ibv_alloc_pd(id_->verbs));
-  queue_.reset(::ibv_create_cq(id_->verbs, kSendDepth + kReceivesPosted, nullptr, nullptr, 0));
+  const auto receives = static_cast<std::uint32_t>(receives_);
+  queue_.reset(
+      ::ibv_create_cq(id_->verbs, static_cast<int>(kSendDepth + receives), nullptr, nullptr, 0));
   if (!protection_ || !queue_) return failed("ibv_create_cq");
-  ibv_qp_init_attr wanted{};
-  wanted.qp_type = IBV_QPT_RC;
-  wanted.send_cq = wanted.recv_cq = queue_.get();
-  wanted.cap = {kSendDepth, kReceivesPosted, 1, 1, kInlineBytes};
-  if (::rdma_create_qp(id_.get(), protection_.get(), &wanted) != 0) return failed("rdma_create_qp");
+  bool made = false;
+  for (const std::uint32_t inline_bytes : kInlineWanted) {
+    ibv_qp_init_attr wanted{};
+    wanted.qp_type = IBV_QPT_RC;
+    wanted.send_cq = wanted.recv_cq = queue_.get();
+    wanted.cap = {kSendDepth, receives, 1, 1, inline_bytes};
+    made = ::rdma_create_qp(id_.get(), protection_.get(), &wanted) == 0;
+    inline_bytes_ = inline_bytes;
+    if (made) break;
+  }
+  if (!made) return failed("rdma_create_qp");
   constexpr int kOurs = IBV_ACCESS_LOCAL_WRITE;
   constexpr int kPeers = kOurs | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   memory_.reset(::ibv_reg_mr(protection_.get(), region_.data(), region_.size(), kPeers));
   inbox_memory_.reset(::ibv_reg_mr(protection_.get(), inbox_.data(), inbox_.size(), kOurs));
   if (!memory_ || !inbox_memory_) return failed("ibv_reg_mr");
-  for (std::size_t slot = 0; slot < kReceivesPosted; ++slot) PERDURE_TRY_VOID(post_receive(slot));
+  for (std::size_t slot = 0; slot < receives_; ++slot) PERDURE_TRY_VOID(post_receive(slot));
   return {};
 }
 
@@ -174,7 +189,7 @@ ibv_send_wr VerbsLink::request(ibv_wr_opcode opcode, const std::byte* data, std:
   work.sg_list = &piece_;
   work.num_sge = 1;
   work.opcode = opcode;
-  work.send_flags = length <= kInlineBytes ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
+  work.send_flags = length <= inline_bytes_ ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
   return work;
 }
 

@@ -181,6 +181,7 @@ TEST(Documents, OfLatenciesHaveTheP99OfBothSides) {
     const auto row = limits_of(fabric, "64 B durable, one in flight");
     EXPECT_TRUE(contains(row.at("target"), target)) << row;
     EXPECT_GE(row.at("ours_p99"), row.at("ours")) << row;
+    EXPECT_TRUE(contains(row.at("note"), "; Perdure: ")) << row;
     EXPECT_GE(row.at("bare_p99"), row.at("bare")) << row;
   }
   EXPECT_TRUE(limits_of("shm", "allocations per append").at("ours_p99").is_null());
