@@ -26,8 +26,8 @@ std::uint64_t records_of(const LogToOpen& log) {
   return log.bytes / log::record_bytes(kRecordBytes);
 }
 
-/// What a process opens once and no log: over tcp that is libfabric, which takes a quarter of a
-/// second. Each side has it behind it before its clock starts.
+/// Over tcp the first device of a process starts libfabric, which takes a quarter of a second. Both
+/// sides open one before their clocks start.
 Result<std::unique_ptr<fabric::Device>> open_provider(const LogToOpen& log) {
   PERDURE_TRY(transport, control::parse_transport_choice(log.transport));
   PERDURE_ASSERT(transport.has_value());

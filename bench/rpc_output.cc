@@ -234,8 +234,10 @@ std::string rpc_text(const RpcFigureResult& result) {
 void add_rpc_figure(report::ReportPage& page, const RpcFigureResult& result) {
   const report::Origin origin = origin_of(result.fabric);
   page.heading(fmt::format("Figure {}: {}", result.figure.name, result.figure.title));
-  page.drawing(report::to_svg(chart_of(result)), origin,
-               "Median of the rounds; whiskers are the lowest and the highest.");
+  if (const report::BarChart chart = chart_of(result); !chart.panels.empty()) {
+    page.drawing(report::to_svg(chart), origin,
+                 "Median of the rounds; whiskers are the lowest and the highest.");
+  }
   if (!result.figure.claims.empty()) {
     page.table(claim_table(result), origin,
                "From the least favourable pair of designs to the most favourable one.");
