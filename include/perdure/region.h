@@ -221,8 +221,8 @@ class Region {
 
   /// 8-byte atomics at a multiple of 8; they return what was there before. What it was, and what it
   /// is, survives a power failure then. In order with updates that overlap. Of one peer by the
-  /// responder's processor. Of several, each of which would answer with a value of its own, the word
-  /// is read behind all that was written, and the new one written, Committed: a region has one
+  /// responder's processor. Of several, each of which would answer with a value of its own, the
+  /// word is read behind all that was written, and the new one written, Committed: a region has one
   /// writer, so nobody else changes it in between.
   ///
   /// Errors   Unsupported: memory that is volatile; of several peers, replicas that may differ (see
