@@ -400,8 +400,15 @@ Result<std::uint64_t> ReplicatedRegion::read_and_write(const persist::Atomic& wh
   std::uint64_t word = 0;
   PERDURE_TRY_VOID(read(what.at, std::as_writable_bytes(std::span(&word, 1)), best));
   const std::uint64_t was = word;
-  if (what.operation == persist::AtomicOperation::CompareSwap && was != what.expected) return was;
-  word = what.operation == persist::AtomicOperation::FetchAdd ? was + what.operand : what.operand;
+  const bool differs =
+      what.operation == persist::AtomicOperation::CompareSwap && was != what.expected;
+  // A word that stays is written, too: whoever has been fenced meanwhile learns it, and does not
+  // tell an older value.
+  if (what.operation == persist::AtomicOperation::FetchAdd) {
+    word += what.operand;
+  } else if (!differs) {
+    word = what.operand;
+  }
   const RangeWrite range{what.at, std::as_bytes(std::span(&word, 1))};
   const RangeEpoch epoch(&range, 1);
   PERDURE_TRY(ticket, write({&epoch, 1}));
