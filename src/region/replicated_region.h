@@ -28,6 +28,8 @@ inline constexpr std::size_t kReplicasMax = 16;
 inline constexpr std::size_t kRangesMax = 65536;         // of one update
 inline constexpr std::size_t kLandingBytes = 64 * 1024;  // of one READ
 inline constexpr std::size_t kKeptUpdatesMax = 4096;     // for replicas that do not have them yet
+/// Of waiting: how long until it is looked around again.
+inline constexpr Nanoseconds kRestSlice = std::chrono::milliseconds(10);
 static_assert(kKeptUpdatesMax > client::kUpdatesMax);
 static_assert(kLandingBytes >= kDataAt);
 
