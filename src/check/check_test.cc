@@ -52,6 +52,7 @@ TEST(Check, BehindAMessageAReadIsNoFlush) {
     EXPECT_EQ(verdict(mixed({a, b}), profile), "acknowledged-implies-durable");
     EXPECT_EQ(verdict(mixed({b, a}), profile), "holds");
     profile.capabilities.native_flush = true;
+    profile.capabilities.persistent_flush = domain == PersistenceDomain::Dmp;
     EXPECT_EQ(verdict(message, profile), "holds");
     EXPECT_EQ(verdict(mixed({a, b}), profile), "holds");
   }

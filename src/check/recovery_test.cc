@@ -14,6 +14,7 @@ ServerProfile keeping(PersistenceDomain domain, Ddio ddio = Ddio::Off) {
   ServerProfile profile = server(domain, ddio);
   profile.receive_buffers = ReceiveBuffers::Pm;
   profile.capabilities.native_flush = true;
+  profile.capabilities.persistent_flush = dma_bypasses_caches(profile);
   return profile;
 }
 
