@@ -25,16 +25,8 @@ Report report_not_modelled(std::string reason) {
 }
 
 Report report_refused(const Method& method, const ServerProfile& profile) {
-  if (flushes_no_messages(profile) && rests_on_flushed_messages(method)) {
-    return report_not_modelled(fmt::format(
-        "{} rests on a FLUSH that takes what is in a receive buffer to persistence, and "
-        "this RNIC's reaches visibility only",
-        method.name));
-  }
-  return report_not_modelled(fmt::format(
-      "the responder refuses {}: it asks for a flush of what a WRITE brought, into pages of a file "
-      "that the RNIC's writes leave clean",
-      method.name));
+  return report_not_modelled(
+      fmt::format("{} is refused: {}", method.name, why_refused(method, profile)));
 }
 
 std::optional<std::string> meaningless(const Method& method) {

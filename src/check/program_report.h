@@ -18,7 +18,7 @@ std::optional<std::string> meaningless(const Method& method);
 
 Report report_not_modelled(std::string reason);
 
-/// Of what would be right if is_refused() did not say that the responder takes it from nobody.
+/// Of what would be right if it were not refused: see why_refused().
 Report report_refused(const Method& method, const ServerProfile& profile);
 
 /// Explores a script. What is in flight, the caller fills in.

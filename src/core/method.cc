@@ -187,6 +187,18 @@ bool rests_on_flushed_messages(const Method& method) {
   return false;
 }
 
+std::string_view why_refused(const Method& method, const ServerProfile& server) {
+  if (!flushes_writes(server) && asks_to_flush_writes(method)) {
+    return "it asks for a flush of what a WRITE brought, into pages of a file that the RNIC's "
+           "writes leave clean";
+  }
+  if (flushes_no_messages(server) && rests_on_flushed_messages(method)) {
+    return "behind a message, only a FLUSH to persistence says that it survives in its receive "
+           "buffer on dmp, and this RNIC's reaches visibility only";
+  }
+  return {};
+}
+
 namespace {
 
 Error malformed(const Method& method, std::size_t step, std::string_view what) {

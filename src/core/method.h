@@ -194,11 +194,11 @@ constexpr bool flushes_writes(const ServerProfile& server) {
 /// (persist/wire.h).
 bool asks_to_flush_writes(const Method& method);
 
-/// Whether `server` refuses what the method asks for, or its RNIC promises less than that, right or
-/// not: plan offers no such method, check calls none right, persist compiles none.
+/// Why `server` refuses what the method asks for, or its RNIC promises less than that, right or
+/// not; empty: neither. Plan offers no such method, check calls none right, persist compiles none.
+std::string_view why_refused(const Method& method, const ServerProfile& server);
 inline bool is_refused(const Method& method, const ServerProfile& server) {
-  return (!flushes_writes(server) && asks_to_flush_writes(method)) ||
-         (flushes_no_messages(server) && rests_on_flushed_messages(method));
+  return !why_refused(method, server).empty();
 }
 
 /// What is malformed in the description (an index out of range, an item never written, a wait for

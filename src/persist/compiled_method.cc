@@ -318,10 +318,8 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
   PERDURE_TRY_VOID(validate(method));
   PERDURE_TRY_VOID(check_carried(method, profile.qp_type));
   PERDURE_TRY_VOID(check_acks(method, profile, habits));
-  if (is_refused(method, profile)) {
-    return unsupported(method,
-                       "asks for a flush of what a WRITE brought, into pages of a file that the "
-                       "RNIC's writes leave clean");
+  if (const auto why = why_refused(method, profile); !why.empty()) {
+    return unsupported(method, why);
   }
   if (replays(method) && profile.receive_buffers != ReceiveBuffers::Pm) {
     return unsupported(method, "replays messages, but the receive buffers are in DRAM");
