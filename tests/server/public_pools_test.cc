@@ -258,7 +258,7 @@ TEST_F(PublicPools, OneWhoseFileSomebodyDeletedMakesRoomForAnother) {
   const std::string& at = peer_.address();
   const auto made = create_pool(at, named("orders"));
   ASSERT_TRUE(made.ok());
-  ASSERT_TRUE(std::filesystem::remove(peer_.pools().file("orders")));
+  ASSERT_TRUE(std::filesystem::remove(peer_.pools().file("orders.pool")));
   EXPECT_EQ(create_pool(at, named("orders")).code(), ErrorCode::AlreadyExists);
   EXPECT_EQ(delete_pool(at, "orders", "another").code(), ErrorCode::NotFound);
   const auto deleted = delete_pool(at, "orders", made->uuid);
