@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
@@ -253,7 +254,7 @@ CrowdFindings from_json(const nlohmann::json& json) {
 
 std::uint64_t by_the_second(std::uint64_t count, Nanoseconds within) {
   const double seconds = std::max(to_seconds(within), 1.0);
-  return static_cast<std::uint64_t>(static_cast<double>(count) / seconds + 0.5);
+  return static_cast<std::uint64_t>(std::llround(static_cast<double>(count) / seconds));
 }
 
 Result<CrowdFindings> run_crowd(const CrowdOptions& options) {

@@ -236,7 +236,7 @@ ExitStatus run_delete(const PoolCommand& command) {
     }
     const auto deleted = delete_pool(peer, command.peers.pool, uuid, within);
     if (!deleted.ok() && deleted.code() != ErrorCode::NotFound) refused = peer;
-    PERDURE_TRY_VOID(deleted);
+    if (!deleted.ok()) return deleted.error();
     return list_pools(peer, within);
   });
 }
