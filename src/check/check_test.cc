@@ -98,19 +98,6 @@ TEST(Check, AFlushToPersistenceReachesTheRangeThatItNames) {
   EXPECT_EQ(verdict(flushing({b}), server(PersistenceDomain::Dmp)), "holds");
 }
 
-/// One message with the items of an update, stored and flushed in their order.
-Method one_message(const UpdateShape& shape) {
-  std::vector<Item> all;
-  std::vector<ResponderAction> reaction;
-  for (Item item = 0; item < shape.items(); ++item) {
-    all.push_back(item);
-    reaction.push_back(copy(item));
-    reaction.push_back(flush(item));
-  }
-  reaction.push_back(ack());
-  return make(shape, {post(Verb::Send, all), acknowledgement()}, {reaction});
-}
-
 // The responder receives two messages at a time. What the second brings is stored before what the
 // first ends with is flushed, and may drain before it.
 TEST(Check, OfMessagesThatAreHandledTogetherALaterOneMaySurviveAlone) {

@@ -66,4 +66,17 @@ inline ResponderAction copy(Item item) { return {ResponderAction::Kind::Copy, it
 inline ResponderAction flush(Item item) { return {ResponderAction::Kind::Flush, item}; }
 inline ResponderAction ack() { return {ResponderAction::Kind::Ack, 0}; }
 
+/// One message with the items of an update, stored and flushed in their order, and answered.
+inline Method one_message(const UpdateShape& shape) {
+  std::vector<Item> all;
+  std::vector<ResponderAction> reaction;
+  for (Item item = 0; item < shape.items(); ++item) {
+    all.push_back(item);
+    reaction.push_back(copy(item));
+    reaction.push_back(flush(item));
+  }
+  reaction.push_back(ack());
+  return make(shape, {post(Verb::Send, all), acknowledgement()}, {reaction});
+}
+
 }  // namespace perdure::check::test

@@ -26,19 +26,6 @@ RequesterStep announcing(std::vector<Item> addresses) {
   return step;
 }
 
-/// One message that brings all, and is answered.
-Method sent(const UpdateShape& shape) {
-  std::vector<Item> all;
-  std::vector<ResponderAction> reaction;
-  for (Item item = 0; item < shape.items(); ++item) {
-    all.push_back(item);
-    reaction.push_back(copy(item));
-    reaction.push_back(flush(item));
-  }
-  reaction.push_back(ack());
-  return make(shape, {post(Verb::Send, all), acknowledgement()}, {reaction});
-}
-
 std::string reason(const Method& method, const ServerProfile& profile) {
   const Report report = check(method, profile);
   EXPECT_EQ(report.verdict, Verdict::NotModelled);
@@ -54,10 +41,11 @@ TEST(Unreliable, AMessageThatBringsAllAndIsAnsweredIsRightHoweverManyAreInFlight
         CheckOptions options;
         options.updates_in_flight = updates;
         options.between = Between::AcknowledgedInOrder;
-        EXPECT_EQ(verdict(sent(compound()), profile, options), "holds") << describe(profile);
+        EXPECT_EQ(verdict(one_message(compound()), profile, options), "holds") << describe(profile);
         // Of those that are handled together a later one may survive alone.
         options.between = Between::Ordered;
-        EXPECT_EQ(verdict(sent(compound()), profile, options), updates == 1 ? "holds" : kOrder)
+        EXPECT_EQ(verdict(one_message(compound()), profile, options),
+                  updates == 1 ? "holds" : kOrder)
             << describe(profile);
       }
     }
@@ -176,7 +164,7 @@ TEST(Unreliable, WhatAQueuePairDoesNotHaveIsRefusedByName) {
       make(singleton(), {readable, acknowledgement()},
            {{{ResponderAction::Kind::Read, a}, {ResponderAction::Kind::Await, a}, ack()}});
   EXPECT_NE(reason(fetched, uc).find("uc has no READ for the responder"), std::string::npos);
-  Method answered = sent(singleton());
+  Method answered = one_message(singleton());
   answered.responder[0].back().written = true;
   EXPECT_EQ(verdict(answered, over(QpType::Uc)), "holds");
   EXPECT_NE(reason(answered, over(QpType::Ud)).find("ud has no WRITE for the responder"),
@@ -184,7 +172,7 @@ TEST(Unreliable, WhatAQueuePairDoesNotHaveIsRefusedByName) {
   for (const Transport transport : {Transport::Iwarp, Transport::Tcp, Transport::Shm}) {
     ServerProfile other = uc;
     other.transport = transport;
-    EXPECT_NE(reason(sent(singleton()), other).find(" has no uc"), std::string::npos);
+    EXPECT_NE(reason(one_message(singleton()), other).find(" has no uc"), std::string::npos);
   }
 }
 

@@ -58,11 +58,10 @@ class Catalog {
     facts_.flush_persists =
         dmp && server.capabilities.native_flush && server.capabilities.persistent_flush;
     // A READ in place of a FLUSH has to lie inside what was written, and no requester reaches a
-    // receive buffer. Its answer still says that all before it has arrived. A FLUSH to visibility
-    // says nothing of the memory controllers (InfiniBand Specification A19.4.1).
-    facts_.flush_takes_messages = server.domain == PersistenceDomain::Wsp ||
-                                  (server.capabilities.native_flush && !dmp) ||
-                                  facts_.flush_persists;
+    // receive buffer. Its answer still says that all before it has arrived.
+    facts_.flush_takes_messages =
+        server.domain == PersistenceDomain::Wsp ||
+        (server.capabilities.native_flush && !flushes_no_messages(server));
     facts_.atomic_write = server.capabilities.atomic_write;
     facts_.written_in_order = keeps_write_order(server);
     const bool by_rnic = durable && server.domain >= PersistenceDomain::Dmp;
