@@ -644,6 +644,27 @@ TEST(RegionReturn, AtomicsOfSeveralReplicasAreDoneOnce) {
   RecordProperty("refused", refused);
 }
 
+// Another writer has taken the region over, and one replica has not heard of that yet: it was away.
+TEST(RegionReturn, AnAtomicOfAWriterThatWasReplacedTellsAndChangesNothing) {
+  Group group(2, {"one", "other", "third"});
+  ASSERT_NE(group.region, nullptr);
+  const persist::Atomic add{persist::AtomicOperation::FetchAdd, 8, 1, 0};
+  EXPECT_EQ(group.region->atomic(add).value(), 0u);
+  group.servers[2]->kill();
+  auto second = group.try_to_open(2);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  ASSERT_TRUE(group.servers[2]->start_again().ok());
+  for (const auto operation :
+       {persist::AtomicOperation::FetchAdd, persist::AtomicOperation::CompareSwap}) {
+    const auto refused = group.region->atomic({operation, 8, 5, 77});
+    ASSERT_FALSE(refused.ok()) << *refused;
+    EXPECT_NE(refused.code(), ErrorCode::OutcomeUnknown) << refused.error().message;
+  }
+  std::uint64_t word = 0;
+  ASSERT_TRUE((*second)->read(8, std::as_writable_bytes(std::span(&word, 1)), 0).ok());
+  EXPECT_EQ(word, 1u);
+}
+
 // Replicas that a writer has left behind may differ in the word.
 TEST(RegionReturn, AnAtomicIsRefusedWhereReplicasMayDiffer) {
   Group group(2, {"one", "other", "third"});
