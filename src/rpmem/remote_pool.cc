@@ -27,6 +27,10 @@ constexpr std::uint64_t kGatheredEachMax = 8 * 1024;
 constexpr Nanoseconds kFollowSlice = std::chrono::milliseconds(100);
 constexpr int kSleepSliceMs = 100;
 constexpr std::uint32_t kPollsPerLook = 64;  // at the clock
+/// Who polls keeps its processor for so long beside those who wait: a switch of threads takes as
+/// long.
+constexpr Nanoseconds kAlone = std::chrono::microseconds(2);
+constexpr std::uint32_t kYieldsMax = 64;  // of who polls, for those who want the mutex
 
 }  // namespace
 
@@ -169,7 +173,7 @@ bool RemotePool::is_settled(const Begun& begun) const {
 Result<bool> RemotePool::await(const Begun& begun) {
   while (!is_settled(begun)) {
     if (led_) {
-      follow();
+      follow(begun.number);
     } else {
       lead(begun);
     }
@@ -180,14 +184,20 @@ Result<bool> RemotePool::await(const Begun& begun) {
   return false;
 }
 
-/// Another thread polls for all; this one sleeps until something has resolved, or it is its turn.
-void RemotePool::follow() {
+/// Another thread polls for all. This one gives up its processor again and again, which costs less
+/// than to sleep and be woken where it is not for long; then it sleeps. Until `number` may have
+/// resolved, or it is its turn to poll.
+void RemotePool::follow(std::uint64_t number) {
   ++followers_;
-  {
-    // The scope's lock is taken over from, and given back to, whoever called.
-    mutex_.unlock();
+  mutex_.unlock();
+  const Nanoseconds until = options_.clock->now() + options_.spin;
+  const auto goes_on = [&] { return led_ && resolved_through_ < number; };
+  while (goes_on() && options_.clock->now() < until) std::this_thread::yield();
+  if (goes_on()) {
     MutexLock lock(mutex_);
-    if (led_) lock.wait_for(resolved_, kFollowSlice);
+    ++sleepers_;
+    if (goes_on()) lock.wait_for(resolved_, kFollowSlice);
+    --sleepers_;
   }
   take_turn();
   --followers_;
@@ -196,15 +206,16 @@ void RemotePool::follow() {
 void RemotePool::lead(const Begun& begun) {
   led_ = true;
   const Nanoseconds since = options_.clock->now();
+  Nanoseconds alone_since = since;
   std::uint32_t polls = 0;
   while (!is_settled(begun)) {
     link_->session->poll();
     note_poll();
     if (is_settled(begun)) break;
-    if (waiting_.load(std::memory_order_relaxed) != 0) {
-      mutex_.unlock();
-      std::this_thread::yield();
-      mutex_.lock();
+    const bool wanted = waiting_.load(std::memory_order_relaxed) != 0;
+    if (wanted || (followers_ != 0 && options_.clock->now() - alone_since >= kAlone)) {
+      give_turns();
+      alone_since = options_.clock->now();
       // Who had it meanwhile may have lost the connection.
       if (is_settled(begun)) break;
     }
@@ -212,12 +223,27 @@ void RemotePool::lead(const Begun& begun) {
     if (options_.clock->now() - since >= options_.spin) sleep_for_answer();
   }
   led_ = false;
-  if (followers_ != 0) resolved_.notify_all();
+  if (sleepers_ != 0) resolved_.notify_all();
+}
+
+/// Lets those have the mutex, and the processor, who want them.
+void RemotePool::give_turns() {
+  mutex_.unlock();
+  std::uint32_t yields = 0;
+  do {
+    std::this_thread::yield();
+  } while (waiting_.load(std::memory_order_relaxed) != 0 && ++yields < kYieldsMax);
+  mutex_.lock();
 }
 
 /// Whoever polls takes completions that others wait for.
 void RemotePool::note_poll() {
-  if (followers_ != 0) resolved_.notify_all();
+  const client::DurableSession& session = *link_->session;
+  const std::uint64_t resolved = session.begun() - session.in_flight();
+  if (resolved_through_ != resolved) {
+    resolved_through_ = resolved;
+    if (sleepers_ != 0) resolved_.notify_all();
+  }
   if (!sleeps_) return;
   sleeps_ = false;
   const std::uint64_t one = 1;

@@ -146,7 +146,8 @@ class RemotePool {
   /// False: it was lost sight of, and is to be begun again; the connection is there.
   Result<bool> await(const Begun& begun) PERDURE_REQUIRES(mutex_);
   void lead(const Begun& begun) PERDURE_REQUIRES(mutex_);
-  void follow() PERDURE_REQUIRES(mutex_);
+  void follow(std::uint64_t number) PERDURE_REQUIRES(mutex_);
+  void give_turns() PERDURE_REQUIRES(mutex_);
   void sleep_for_answer() PERDURE_REQUIRES(mutex_);
   bool is_settled(const Begun& begun) const PERDURE_REQUIRES(mutex_);
   void note_poll() PERDURE_REQUIRES(mutex_);
@@ -183,10 +184,14 @@ class RemotePool {
   /// Of one range in a message: on every connection.
   std::uint64_t whole_bytes_max_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::optional<Error> lost_ PERDURE_GUARDED_BY(mutex_);
-  bool led_ PERDURE_GUARDED_BY(mutex_) = false;     // somebody polls, or sleeps for an answer
+  std::atomic<bool> led_{false};                    // somebody polls, or sleeps for an answer
   bool sleeps_ PERDURE_GUARDED_BY(mutex_) = false;  // it does the latter, and was not woken
-  std::uint32_t followers_ PERDURE_GUARDED_BY(mutex_) = 0;
-  std::vector<Lane> lanes_;  // each its caller's, under mutex_
+  /// Of the connection, when it was polled last. Both are written under the mutex, and read by
+  /// those who follow without it, as hints: they look again under it.
+  std::atomic<std::uint64_t> resolved_through_{0};
+  std::uint32_t followers_ PERDURE_GUARDED_BY(mutex_) = 0;  // wait for whoever polls
+  std::uint32_t sleepers_ PERDURE_GUARDED_BY(mutex_) = 0;   // those of them that sleep
+  std::vector<Lane> lanes_;                                 // each its caller's, under mutex_
   std::vector<persist::UpdateItem> items_ PERDURE_GUARDED_BY(mutex_);  // scratch
   /// Of every update in flight whose words are to stay whole, as they were when it was begun: the
   /// program may store to them meanwhile, and whoever carries them reads them byte by byte.

@@ -99,6 +99,7 @@ Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& att
 /// A session with the peer that there is, for all of the memory.
 Result<void> RemotePool::open_session(const Deadline& deadline) {
   ++links_;
+  resolved_through_ = 0;
   Link& link = *link_;
   link.session->set_deadline(deadline);
   link.session->close();
@@ -166,6 +167,7 @@ void RemotePool::drop_link() {
   link_->session->close();
   link_.reset();
   ++links_;
+  resolved_through_ = 0;
 }
 
 void RemotePool::pause(Nanoseconds time) const {
