@@ -155,6 +155,7 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
                  fmt::format("call {} was cancelled: nothing executes it", handle.sequence)};
   }
   if (level == RpcLevel::Applied) want(handle);
+  replies_lately_ = level == RpcLevel::Applied;
   forget_held();
   const Deadline deadline(clock_, timeout);
   const Nanoseconds since = clock_.now();
@@ -265,7 +266,35 @@ Result<std::uint64_t> Caller::post(std::uint64_t first, std::uint64_t last) {
   return session_.update(epochs);
 }
 
+/// A call that goes alone, where who waits waits for replies. Where durability takes a system call
+/// it goes by the method that was planned: its flush does not hold up the session's thread.
+bool Caller::goes_with_question() const {
+  const bool alone = begun_ == posted_ + 1 && received_ == posted_ && session_.idle();
+  return replies_lately_ && alone && asking_ == 0 && rest_head_.sequence == 0 &&
+         kCallHeadBytes + flight(begun_).bytes <= kRequestBytesMax &&
+         session_.connection().pool.profile.domain != PersistenceDomain::Page;
+}
+
+/// False: it goes as others do.
+bool Caller::post_with_question() {
+  const Flight& call = flight(begun_);
+  const std::uint64_t at = call.position % ring_bytes_;
+  std::array<std::byte, kRequestBytesMax> question;
+  store(question.data(), client_);
+  store(question.data() + 8, received_ + 1);
+  store(question.data() + 16, at);
+  std::copy_n(ring_.get() + at, call.bytes, question.data() + kCallHeadBytes);
+  sent_ = std::max(sent_, begun_);  // some of it may go before it fails
+  const auto number = session_.request(
+      kCallKind, std::span(question).first(kCallHeadBytes + call.bytes), replies_, true);
+  if (!number.ok()) return false;
+  asking_ = *number;
+  asked_with_ = posted_ = begun_;
+  return true;
+}
+
 void Caller::post_calls() {
+  if (session_.up() && goes_with_question() && post_with_question()) return;
   while (session_.up() && posted_ < begun_) {
     const std::uint64_t last = next_batch();
     const auto number = post(posted_ + 1, last);

@@ -100,6 +100,8 @@ class Caller {
   void post_calls();
   std::uint64_t next_batch() const;
   Result<std::uint64_t> post(std::uint64_t first, std::uint64_t last);
+  bool goes_with_question() const;
+  bool post_with_question();
   void ask_for_replies();
   bool replies_due() const;
   void rest(Nanoseconds since, Nanoseconds slice);
@@ -153,6 +155,8 @@ class Caller {
   std::uint64_t held_ = 0;          // sequence of the call that is set aside; 0: none
   std::uint64_t asked_before_ = 0;  // a question whose answer may be too old to say so
   std::uint64_t asking_ = 0;        // number of the request for replies; 0: none
+  std::uint64_t asked_with_ = 0;    // sequence of the call that went with it; 0: none
+  bool replies_lately_ = false;     // who waited last waited for a reply
   Nanoseconds ask_at_{0};           // not before
   Nanoseconds ask_pause_{0};
   std::uint64_t slow_from_percent_ = 100;

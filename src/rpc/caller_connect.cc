@@ -228,6 +228,7 @@ void Caller::note_lost() {
   take_durable();
   updates_taken_ = updates_begun_;
   asking_ = 0;
+  asked_with_ = 0;
   rest_head_ = {};
 }
 

@@ -38,6 +38,7 @@ void Caller::ask_for_replies() {
 void Caller::take_collected() {
   if (asking_ == 0 || !session_.has_resolved(asking_)) return;
   const std::uint64_t number = std::exchange(asking_, 0);
+  const std::uint64_t asked_with = std::exchange(asked_with_, 0);
   const auto bytes = session_.reply_bytes(number);
   if (!bytes.ok() && bytes.code() == ErrorCode::NotFound) {
     over_ =
@@ -48,6 +49,7 @@ void Caller::take_collected() {
     return session_.mark_down(*over_);
   }
   if (!bytes.ok()) return session_.mark_down(bytes.error());
+  durable_ = std::max(durable_, asked_with);
   const auto collected = decode_collected(std::span(replies_).first(*bytes), collected_);
   if (!collected.ok()) return session_.mark_down(collected.error());
   take_replies(collected_);

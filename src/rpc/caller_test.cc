@@ -414,6 +414,57 @@ TEST_F(CallerTest, QuickHandlersAreExecutedWhereTheCallArrives) {
   }
 }
 
+// Who waits for replies sends each call with the question for its reply: it is durable all the same
+// when that is said, and executed once, whatever is lost.
+TEST_F(CallerTest, ACallThatGoesWithTheQuestionSurvivesAPowerCut) {
+  const auto caller = opened("one");
+  std::uint64_t sum = 0;
+  const auto call_and_wait = [&](std::size_t size, RpcLevel level) {
+    const auto handle = caller->call(kSum, bytes(size), 0);
+    EXPECT_TRUE(handle.ok()) << handle.error().message;
+    const auto waited = caller->wait(*handle, level, std::chrono::seconds(60));
+    EXPECT_TRUE(waited.ok()) << waited.error().message;
+    sum += size;
+    return *handle;
+  };
+  for (std::size_t round = 1; round <= 20; ++round) {
+    call_and_wait(round, RpcLevel::Applied);
+    held_up_ = true;  // nothing is executed, and the answer says so
+    const RpcHandle kept = call_and_wait(300, RpcLevel::Durable);
+    EXPECT_EQ(caller->status().applied + 1, kept.sequence);
+    host_.reset();
+    region_->power_cut(random_);
+    region_->power_on();
+    held_up_ = false;
+    start();
+    ASSERT_FALSE(HasFatalFailure());
+    const auto reply = caller->reply(kept, std::chrono::seconds(60));
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    const auto after = caller->query(kSum, {}, true, std::chrono::seconds(60));
+    ASSERT_TRUE(after.ok()) << after.error().message;
+    EXPECT_EQ(load<std::uint64_t>(after->data()), 2 * round);  // calls, each of them once
+    EXPECT_EQ(host_->executor().status().applied, 1u);  // by this server: the first was before
+  }
+  EXPECT_EQ(caller->status().begun, 40u);
+}
+
+// Over connections that are lost in the midst of them, too.
+TEST_F(CallerTest, ACallWhoseAnswerIsLostIsExecutedOnce) {
+  const auto caller = opened("one");
+  for (std::uint64_t round = 1; round <= 60; ++round) {
+    const auto handle = caller->call(kSum, bytes(1 + random_.below(900)), 0);
+    ASSERT_TRUE(handle.ok()) << handle.error().message;
+    for (std::uint64_t polls = random_.below(6); polls != 0; --polls) (void)caller->poll();
+    if (random_.below(2) == 0) world_.drop_connections(*machine_, *client_);
+    const auto waited = caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(60));
+    ASSERT_TRUE(waited.ok()) << waited.error().message;
+    const auto counted = caller->query(kSum, {}, true, std::chrono::seconds(60));
+    ASSERT_TRUE(counted.ok()) << counted.error().message;
+    ASSERT_EQ(load<std::uint64_t>(counted->data()), round);
+  }
+  EXPECT_GT(caller->status().connections, 10u);
+}
+
 TEST_F(CallerTest, CallsThatWaitGoTogether) {
   const auto caller = opened("one");
   const std::uint64_t before = host_->executor().status().transactions;

@@ -166,6 +166,11 @@ class Executor {
     }
     return AppliedUpTo{at.applied, at.position, at.held};
   }
+  /// Errors: NotFound: another client is there now.
+  Result<void> require_client(std::size_t place, std::uint64_t client) {
+    const MutexLock view(view_);
+    return check_client(place, client);
+  }
   /// Waits until call `sequence` is applied, or waits for an operator, but no longer than `within`.
   void await_applied(std::size_t place, std::uint64_t sequence, Nanoseconds within);
   /// What the handler says. Nothing: not every call up to `after` is applied, or others are being

@@ -5,6 +5,7 @@
 
 #include "core/bytes.h"
 #include "core/try.h"
+#include "core/whole_words.h"
 
 namespace perdure::rpc {
 namespace {
@@ -121,6 +122,7 @@ persist::RequestHandlers ClientRequests::handlers() {
   persist::RequestHandlers handlers = persist::built_in_handlers();
   handlers[static_cast<std::size_t>(kWelcomeKind)] = &welcome_;
   handlers[static_cast<std::size_t>(kCollectKind)] = &collect_;
+  handlers[static_cast<std::size_t>(kCallKind)] = &call_;
   handlers[static_cast<std::size_t>(kQueryKind)] = &query_;
   handlers[static_cast<std::size_t>(kPieceKind)] = &piece_;
   return handlers;
@@ -148,12 +150,42 @@ Result<std::size_t> ClientRequests::welcome(persist::Request& request) {
 }
 
 Result<std::size_t> ClientRequests::collect(persist::Request& request) {
-  const std::span<std::byte> to = request.reply();
-  if (request.payload().size() != kCollectRequestBytes || to.size() < kCollectHeadBytes) {
+  const auto payload = request.payload();
+  if (payload.size() != kCollectRequestBytes || request.reply().size() < kCollectHeadBytes) {
     return nonsense("replies are asked for with 16 bytes");
   }
-  const auto client = load<std::uint64_t>(request.payload().data());
-  const auto from = load<std::uint64_t>(request.payload().data() + 8);
+  return answer_replies(load<std::uint64_t>(payload.data()),
+                        load<std::uint64_t>(payload.data() + 8), request.reply());
+}
+
+/// Its commit word last: whoever executes may be looking at the ring.
+Result<std::size_t> ClientRequests::call(persist::Request& request) {
+  const auto payload = request.payload();
+  if (payload.size() < kCallHeadBytes + kEntryHeadBytes ||
+      request.reply().size() < kCollectHeadBytes) {
+    return nonsense("a call that is too short");
+  }
+  const auto client = load<std::uint64_t>(payload.data());
+  const auto offset = load<std::uint64_t>(payload.data() + 16);
+  const auto entry = payload.subspan(kCallHeadBytes);
+  const std::uint64_t ring_bytes = executor_.shape().ring_bytes;
+  const bool fits = offset % kEntryAlignment == 0 && entry.size() % kEntryAlignment == 0 &&
+                    offset < ring_bytes && entry.size() <= ring_bytes - offset;
+  if (!fits || !request.inside_pool(kRingAt + offset, entry.size())) {
+    return nonsense("a call that has no place in its ring");
+  }
+  PERDURE_TRY_VOID(executor_.require_client(place_, client));
+  std::byte* const to = request.pool().data() + kRingAt + offset;
+  copy_whole_words(to + kCommitWordBytes, entry.subspan(kCommitWordBytes));
+  copy_whole_words(to, entry.first(kCommitWordBytes));
+  request.make_durable(kRingAt + offset, entry.size());
+  PERDURE_TRY_VOID(request.flush_now());
+  return answer_replies(client, load<std::uint64_t>(payload.data() + 8), request.reply());
+}
+
+/// How far the calls are, and the replies from `from` on, once that is there or was waited for.
+Result<std::size_t> ClientRequests::answer_replies(std::uint64_t client, std::uint64_t from,
+                                                   std::span<std::byte> to) {
   if (executor_.applied(place_) < from) {
     look_(place_);
     if (options_.wait > Nanoseconds{0}) executor_.await_applied(place_, from, options_.wait);

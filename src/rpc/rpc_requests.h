@@ -1,5 +1,7 @@
 // What a client asks its server beside its calls: requests that handlers in the session's thread
-// answer (persist/request_handler.h). The calls themselves need none: they are written.
+// answer (persist/request_handler.h). The calls themselves need none: they are written. One that
+// goes alone, and whose reply is waited for, may go with the question for it: one message there and
+// one back.
 //
 // Welcome, asked first on each connection. Request: client u64, 0 if it was never told. Reply:
 //
@@ -23,6 +25,10 @@
 //                            is larger than what is left of the message, which its first bytes fill
 //   24    ..  replies, in order: sequence u64, status u32, bytes u32, the bytes, and zeros up to a
 //             multiple of 8, or as many as there is room for
+//
+// Call. Request: client u64, sequence u64 of the first reply that is wanted, offset u64 in the ring
+// of the entry that follows. The entry is durable before anything is executed; reply: that of
+// Collect.
 //
 // Query. Request: client u64; sequence u64 of the call that must be applied before; operator u32;
 // zero u32; the payload. Reply: status u32 (0: answered; 1 + ErrorCode: what the handler said;
@@ -53,10 +59,12 @@ inline constexpr auto kWelcomeKind = static_cast<persist::MessageKind>(8);
 inline constexpr auto kCollectKind = static_cast<persist::MessageKind>(9);
 inline constexpr auto kQueryKind = static_cast<persist::MessageKind>(10);
 inline constexpr auto kPieceKind = static_cast<persist::MessageKind>(11);
-inline constexpr std::uint32_t kRpcProtocol = 2;  // version of all this
+inline constexpr auto kCallKind = static_cast<persist::MessageKind>(12);
+inline constexpr std::uint32_t kRpcProtocol = 3;  // version of all this
 inline constexpr std::size_t kWelcomeBytes = 64;
 inline constexpr std::size_t kCollectRequestBytes = 16;
 inline constexpr std::size_t kCollectHeadBytes = 24;
+inline constexpr std::size_t kCallHeadBytes = 24;
 inline constexpr std::size_t kQueryHeadBytes = 24;
 inline constexpr std::size_t kQueryReplyHeadBytes = 16;
 inline constexpr std::size_t kPieceRequestBytes = 32;
@@ -152,6 +160,9 @@ class ClientRequests {
 
   Result<std::size_t> welcome(persist::Request& request);
   Result<std::size_t> collect(persist::Request& request);
+  Result<std::size_t> call(persist::Request& request);
+  Result<std::size_t> answer_replies(std::uint64_t client, std::uint64_t from,
+                                     std::span<std::byte> to);
   Result<std::size_t> query(persist::Request& request);
   Result<std::size_t> piece(persist::Request& request);
 
@@ -161,6 +172,7 @@ class ClientRequests {
   const std::function<void(std::size_t)>& look_;
   Handler welcome_{*this, &ClientRequests::welcome};
   Handler collect_{*this, &ClientRequests::collect};
+  Handler call_{*this, &ClientRequests::call};
   Handler query_{*this, &ClientRequests::query};
   Handler piece_{*this, &ClientRequests::piece};
   Mutex answer_mutex_;  // a process that was fenced may still be asking

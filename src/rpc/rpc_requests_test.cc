@@ -30,7 +30,7 @@ const std::function<void(std::size_t)> kNobody = [](std::size_t) {};
 class RpcRequestsTest : public testing::Test {
  protected:
   RpcRequestsTest() {
-    PoolShape shape;
+    PoolShape& shape = shape_;
     shape.clients = 2;
     shape.ring_bytes = 4096;
     shape.window_bytes = pmem::kPoolDataOffset + kRingAt + shape.ring_bytes;
@@ -39,7 +39,7 @@ class RpcRequestsTest : public testing::Test {
     shape.transaction_bytes = 16384;
     shape.data_bytes = 4096;
     region_ = *pmem::CrashableRegion::open(
-        {.bytes = pmem::kPoolDataOffset + shape.bytes(), .domain = PersistenceDomain::Wsp});
+        {.bytes = pmem::kPoolDataOffset + shape.bytes(), .domain = PersistenceDomain::Dmp});
     EXPECT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
     auto pool = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_));
     auto opened = RpcPool::open(std::move(*pool), shape);
@@ -75,6 +75,28 @@ class RpcRequestsTest : public testing::Test {
     return handlers_[static_cast<std::size_t>(kind)]->handle(request);
   }
 
+  /// By a session that may touch the ring of the first client.
+  Result<std::size_t> ask_in_pool(std::span<const std::byte> payload, std::span<std::byte> reply) {
+    const pmem::Range exported{pmem::kPoolDataOffset + shape_.ring_at(0) - kRingAt,
+                               kRingAt + shape_.ring_bytes};
+    persist::Request request(payload, reply, *region_, exported, pending_, false);
+    return handlers_[static_cast<std::size_t>(kCallKind)]->handle(request);
+  }
+  /// A call as it goes with the question for its reply: the second one of the client.
+  std::vector<std::byte> call_frame(std::uint64_t client, std::uint64_t offset) const {
+    std::vector<std::byte> bytes(kCallHeadBytes + kEntryAlignment);
+    store(bytes.data(), client);
+    store(bytes.data() + 8, std::uint64_t{2});
+    store(bytes.data() + 16, offset);
+    Entry entry;
+    entry.client = client_;
+    entry.sequence = 2;
+    entry.position = kEntryAlignment;
+    entry.operation = kAsked;
+    encode_entry(entry, {}, bytes.data() + kCallHeadBytes);
+    return bytes;
+  }
+
   /// A frame of each kind as a client sends it.
   std::vector<std::byte> frame(persist::MessageKind kind) const {
     std::vector<std::byte> bytes(kind == kWelcomeKind   ? 8
@@ -91,6 +113,7 @@ class RpcRequestsTest : public testing::Test {
     return bytes;
   }
 
+  PoolShape shape_;
   std::unique_ptr<pmem::CrashableRegion> region_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ClientRequests> requests_;
@@ -160,6 +183,48 @@ TEST_F(RpcRequestsTest, ATornOrForgedFrameIsAnsweredOrRefusedAndChangesNothing) 
 }
 
 // What a server says would have its client take memory without an end.
+TEST_F(RpcRequestsTest, ACallIsDurableInItsPlaceBeforeItIsAnswered) {
+  const std::vector<std::byte> frame = call_frame(client_, kEntryAlignment);
+  std::array<std::byte, 1024> reply{};
+  const auto answered = ask_in_pool(frame, reply);
+  ASSERT_TRUE(answered.ok()) << answered.error().message;
+  Collected collected;
+  ASSERT_TRUE(decode_collected(std::span(reply).first(*answered), collected).ok());
+  EXPECT_EQ(collected.applied.sequence, 1u);  // nobody has executed it yet
+  Random random(3);
+  region_->power_cut(random);
+  region_->power_on();
+  const std::byte* const ring = region_->bytes().data() + pmem::kPoolDataOffset + shape_.ring_at(0);
+  EXPECT_TRUE(std::equal(frame.begin() + kCallHeadBytes, frame.end(), ring + kEntryAlignment));
+  EXPECT_EQ(*executor_->process(), 1u);
+  EXPECT_EQ(executor_->applied(0), 2u);
+}
+
+TEST_F(RpcRequestsTest, ACallThatHasNoPlaceIsRefusedAndWritesNothing) {
+  const std::vector<std::byte> before(region_->bytes().begin(), region_->bytes().end());
+  std::array<std::byte, 1024> reply{};
+  EXPECT_EQ(ask_in_pool(call_frame(client_ + 1, kEntryAlignment), reply).code(),
+            ErrorCode::NotFound);
+  for (const std::uint64_t offset : {shape_.ring_bytes, std::uint64_t{32}, ~std::uint64_t{63}}) {
+    EXPECT_EQ(ask_in_pool(call_frame(client_, offset), reply).code(), ErrorCode::ProtocolError);
+  }
+  std::vector<std::byte> frame = call_frame(client_, shape_.ring_bytes - kEntryAlignment);
+  frame.resize(frame.size() + kEntryAlignment);  // beyond the ring's end
+  EXPECT_EQ(ask_in_pool(frame, reply).code(), ErrorCode::ProtocolError);
+  for (const std::size_t size : {std::size_t{0}, kCallHeadBytes, kCallHeadBytes + 60}) {
+    frame = call_frame(client_, kEntryAlignment);
+    frame.resize(size);
+    EXPECT_EQ(ask_in_pool(frame, reply).code(), ErrorCode::ProtocolError);
+  }
+  EXPECT_EQ(ask_in_pool(call_frame(client_, kEntryAlignment), std::span(reply).first(8)).code(),
+            ErrorCode::ProtocolError);
+  EXPECT_EQ(ask(kCallKind, call_frame(client_, kEntryAlignment), reply).code(),
+            ErrorCode::ProtocolError);  // by a session that may touch nothing
+  EXPECT_TRUE(pending_.empty());
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), region_->bytes().begin()));
+  EXPECT_EQ(*executor_->process(), 0u);
+}
+
 TEST(RpcRequests, AWelcomeOfMoreThanThereCanBeIsRefused) {
   WelcomeReply reply;
   reply.welcome = {.client = 7, .applied = 10, .position = 640, .durable = 14, .end = 1280};
