@@ -292,6 +292,15 @@ Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options) {
   return samples;
 }
 
+void produce(std::span<std::byte> room, std::uint64_t number) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  std::size_t at = 0;
+  for (; at + kWord <= room.size(); at += kWord) {
+    store(room.data() + at, (number << 32) + at);
+  }
+  for (; at < room.size(); ++at) room[at] = static_cast<std::byte>(number);
+}
+
 Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
   const BareOperation operation =
       options.persist ? BareOperation::WriteImmediate : BareOperation::WriteDelivery;
@@ -328,6 +337,7 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
       if (i == options.warm_up) begun = clock.now();
       const bool is_last = i + 1 == all;
       std::byte* const data = buffer.get() + i % options.window * options.bytes;
+      if (options.produce) produce({data, options.bytes}, i);
       if (is_last) store(data, all);
       const std::size_t place = is_last ? 0 : i % options.places;
       PERDURE_TRY_VOID(

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,10 @@ struct BareOptions {
 /// Threads  the process must have only this one: it forks.
 Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options);
 
+/// Writes record `number` as a program does whose records come into being where they are sent
+/// from: each word is new and no other record's.
+void produce(std::span<std::byte> room, std::uint64_t number);
+
 struct BareBandwidthOptions {
   BareProvider provider = BareProvider::Tcp;
   std::size_t bytes = 65'536;  // of one write
@@ -76,6 +81,7 @@ struct BareBandwidthOptions {
   /// Each write carries remote completion data; the child makes its bytes durable as above and
   /// replies. Else nothing is made durable.
   bool persist = false;
+  bool produce = false;     // each word of a write is stored first, as a program that makes it does
   std::size_t warm_up = 0;  // writes before those that count, at places new to the child
   std::uint64_t total_bytes = std::uint64_t{1} << 30;
   int requester_cpu = -1;

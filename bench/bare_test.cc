@@ -93,6 +93,7 @@ TEST_P(Bare, BandwidthIsMeasured) {
   EXPECT_GT(*one, 0.0);
   options.persist = true;
   options.places = 4;
+  options.produce = true;
   EXPECT_EQ(bare_bandwidth(options).ok(), can_flush_lines());
 }
 

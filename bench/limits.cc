@@ -962,12 +962,10 @@ class Limits {
     finding.target = "Perdure / bare at least 0.90";
     finding.note = "bare: writes of 1 MiB to the places of a ring as large, ";
     finding.note += bare_is_durable ? "each with CLWB, fence and reply" : "nothing made durable";
-    finding.note += fmt::format(", from {} buffers that are there before; ", kBandwidthWindow);
-    finding.note +=
-        in_place
-            ? "Perdure: each word of a record is written in its place first, as a program "
-              "that makes it does"
-            : fmt::format("Perdure: {} records in turns, each copied by append", kBandwidthWindow);
+    finding.note += fmt::format(", from {} buffers; Perdure: ", kBandwidthWindow);
+    finding.note += in_place ? "by claims of space; both store each word of a record first, where "
+                               "it is sent from, as a program that makes it does"
+                             : "append, which copies, of as many; the records are there before";
     PERDURE_TRY(options, log_options(finding));
     options.record_bytes = kMebibyte;
     options.in_place = in_place;
@@ -983,6 +981,7 @@ class Limits {
     writes.warm_up = 2 * places;
     writes.total_bytes = records * kMebibyte;
     writes.persist = bare_is_durable;
+    writes.produce = in_place;
     const auto bare_side = [&]() -> Result<double> {
       PERDURE_TRY(rate, bench::bare_bandwidth(writes));
       return rate / static_cast<double>(kMebibyte);

@@ -3,6 +3,7 @@
 
 #include <perdure/log_writer.h>
 
+#include "bench/bare.h"
 #include "client/dial.h"
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -44,15 +45,6 @@ Result<LogOptions> to_open(const LogUnderTestOptions& options) {
 }
 
 }  // namespace
-
-void produce(std::span<std::byte> room, std::uint64_t number) {
-  constexpr std::size_t kWord = sizeof(std::uint64_t);
-  std::size_t at = 0;
-  for (; at + kWord <= room.size(); at += kWord) {
-    store(room.data() + at, (number << 32) + at);
-  }
-  for (; at < room.size(); ++at) room[at] = static_cast<std::byte>(number);
-}
 
 Result<LogUnderTest> LogUnderTest::open(const LogUnderTestOptions& options) {
   PERDURE_TRY(log, to_open(options));

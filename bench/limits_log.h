@@ -25,10 +25,6 @@ struct LogUnderTestOptions {
   LogOptions log = {};      // peers, pool, transport and quorum are filled in
 };
 
-/// Writes record `number` as a program does whose records come into being where they are sent
-/// from: each word is new and no other record's.
-void produce(std::span<std::byte> room, std::uint64_t number);
-
 class LogUnderTest {
  public:
   /// Errors: those of the control plane and of Log::open.

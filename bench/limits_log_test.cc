@@ -1,6 +1,7 @@
 // The log whose limits are measured gets the records that its options say.
 #include "bench/limits_log.h"
 
+#include "bench/bare.h"
 #include "core/bytes.h"
 #include "testing/peer_process.h"
 #include "testing/temporary_directory.h"
