@@ -266,8 +266,8 @@ Result<std::uint64_t> Caller::post(std::uint64_t first, std::uint64_t last) {
   return session_.update(epochs);
 }
 
-/// A call that goes alone, where who waits waits for replies. Where durability takes a system call
-/// it goes by the method that was planned: its flush does not hold up the session's thread.
+/// A call that is sent alone, where who waits waits for replies. Where durability takes a system
+/// call the planned method is used: its flush does not hold up the session's thread.
 bool Caller::goes_with_question() const {
   const bool alone = begun_ == posted_ + 1 && received_ == posted_ && session_.idle();
   return replies_lately_ && alone && asking_ == 0 && rest_head_.sequence == 0 &&
@@ -275,7 +275,7 @@ bool Caller::goes_with_question() const {
          session_.connection().pool.profile.domain != PersistenceDomain::Page;
 }
 
-/// False: it goes as others do.
+/// False: it is to be sent as others are.
 bool Caller::post_with_question() {
   const Flight& call = flight(begun_);
   const std::uint64_t at = call.position % ring_bytes_;

@@ -432,8 +432,8 @@ TEST_F(CallerTest, ACallThatGoesWithTheQuestionSurvivesAPowerCut) {
     held_up_ = true;  // nothing is executed, and the answer says so
     const RpcHandle kept = call_and_wait(300, RpcLevel::Durable);
     EXPECT_EQ(caller->status().applied + 1, kept.sequence);
-    host_.reset();
     region_->power_cut(random_);
+    host_.reset();
     region_->power_on();
     held_up_ = false;
     start();

@@ -27,8 +27,7 @@ constexpr std::uint64_t kGatheredEachMax = 8 * 1024;
 constexpr Nanoseconds kFollowSlice = std::chrono::milliseconds(100);
 constexpr int kSleepSliceMs = 100;
 constexpr std::uint32_t kPollsPerLook = 64;  // at the clock
-/// Who polls keeps its processor for so long beside those who wait: a switch of threads takes as
-/// long.
+/// How long who polls keeps its processor beside those who wait: a switch of threads takes as much.
 constexpr Nanoseconds kAlone = std::chrono::microseconds(2);
 constexpr std::uint32_t kYieldsMax = 64;  // of who polls, for those who want the mutex
 
