@@ -13,6 +13,7 @@
 namespace perdure::rpc {
 namespace {
 
+constexpr std::uint32_t kPollsPerLook = 8;  // at the clock, which takes as long as a poll
 constexpr Nanoseconds kCallerRest = std::chrono::milliseconds(10);
 // Calls that wait go together in one update, with one flush, up to so many bytes.
 constexpr std::uint64_t kUpdateBytesMax = 64 * 1024;
@@ -159,7 +160,7 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
   forget_held();
   const Deadline deadline(clock_, timeout);
   const Nanoseconds since = clock_.now();
-  for (;;) {
+  for (std::uint32_t polls = 1;; ++polls) {
     if (reached(handle, level)) return {};
     progress(deadline);
     if (reached(handle, level)) return {};
@@ -169,6 +170,7 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
                                                           handle.sequence, over_->message)};
     }
     if (level == RpcLevel::Applied && held_ != 0 && handle.sequence >= held_) return set_aside();
+    if (polls % kPollsPerLook != 0 && session_.up()) continue;
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut, fmt::format("call {} is not {} yet{}{}", handle.sequence,
                                                     to_string(level), session_.up() ? "" : ": ",

@@ -19,11 +19,10 @@ constexpr std::size_t kRestCapacity = 64 * 1024;  // of memory that is kept for 
 
 /// Replies are asked for when somebody waits for one, and when what is in flight needs room.
 bool Caller::replies_due() const {
-  if (asking_ != 0 || rest_head_.sequence != 0 || posted_ <= received_ || clock_.now() < ask_at_)
-    return false;
+  if (asking_ != 0 || rest_head_.sequence != 0 || posted_ <= received_) return false;
   const bool room_is_scarce =
       2 * (begun_ - received_) >= replies_kept_ || 2 * (end_ - freed_) >= ring_bytes_;
-  return wanted_ > received_ || room_is_scarce;
+  return (wanted_ > received_ || room_is_scarce) && clock_.now() >= ask_at_;
 }
 
 void Caller::ask_for_replies() {
