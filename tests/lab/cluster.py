@@ -103,13 +103,14 @@ class Cluster:
                         "  tries=$((tries + 1)); [ $tries -lt 300 ] || exit 1; sleep 0.1\n"
                         "done")
 
-    def await_writer_gone(self):
+    def await_writer_gone(self, seconds=30):
         """The last one closes its log after its last word; the output has one user at a time."""
         self.writer.run("[ -e /run/writer.pid ] || exit 0\n"
                         "tries=0\n"
                         "while kill -0 $(cat /run/writer.pid) 2>/dev/null; do\n"
-                        "  tries=$((tries + 1)); [ $tries -lt 300 ] || exit 1; sleep 0.1\n"
-                        "done; rm /run/writer.pid")
+                        f"  tries=$((tries + 1)); [ $tries -lt {10 * seconds} ] || exit 1; "
+                        "sleep 0.1\n"
+                        "done; rm /run/writer.pid", 2 * seconds)
 
     def _output_size(self):
         return self.writer.output.stat().st_size if self.writer.output.exists() else 0
