@@ -16,6 +16,7 @@ TARGETS = {
     "perdure_lab_writer": "tests/lab/perdure_lab_writer",
     "perdure_lab_keys": "tests/lab/perdure_lab_keys",
     "perdure_lab_readers": "tests/lab/perdure_lab_readers",
+    "perdure_lab_mirror": "tests/lab/perdure_lab_mirror",
     "perdure_lab_lose_page": "tests/lab/perdure_lab_lose_page",
     "perdure_lab_rpma_lat": "tests/lab/perdure_lab_rpma_lat",
     "perdure_lab_remote_shell": "tests/lab/perdure_lab_remote_shell",

@@ -18,6 +18,7 @@ import faults
 import jobs
 import limits
 import losses
+import mirrors
 import objects
 import power
 import programs
@@ -102,6 +103,7 @@ def scenarios(cuts, usable):
         found += losses.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
         found += objects.of_fabric(fabric, Scenario, cuts)
+        found += mirrors.of_fabric(fabric, Scenario, cuts)
         found += replay.of_fabric(fabric, Scenario)
         found += wrong_methods.of_fabric(fabric, Scenario)
         found += limits.of_fabric(fabric, Scenario)
