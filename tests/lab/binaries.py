@@ -28,6 +28,8 @@ TARGETS = {
 }
 # Loaded by programs of PMDK: target, and where the tree leaves it.
 LIBRARY_TARGETS = {"rpmem": "src/librpmem/librpmem.so.1"}
+# Loaded into programs by the command beside which it lies.
+INTERPOSER = ("perdure_interpose", "src/interpose/libperdure-interpose.so")
 # Of this machine's, where it has them.
 MACHINES_OWN = ("pmempool",)
 # They run on this machine.
@@ -51,8 +53,8 @@ def build(guest, targets=tuple(TARGETS)):
          "-DPERDURE_TESTS=ON", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_C_COMPILER_LAUNCHER=ccache",
          "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", f"-DPERDURE_RDMA_CORE_INCLUDE={headers}"],
         env=environment)
-    run(["cmake", "--build", PERDURE_TREE, "--target", *targets, *LIBRARY_TARGETS, *HOST_TARGETS],
-        BUILD_SECONDS_MAX, env=environment)
+    run(["cmake", "--build", PERDURE_TREE, "--target", *targets, *LIBRARY_TARGETS, INTERPOSER[0],
+         *HOST_TARGETS], BUILD_SECONDS_MAX, env=environment)
     present = (guest.image.directory / "libraries").read_text().split()
     share([PERDURE_TREE / TARGETS[name] for name in targets], present)
     say("Perdure for the guest: built")
@@ -67,6 +69,7 @@ def share(programs, present):
         (unfinished / name).mkdir(parents=True)
     for program in programs:
         run(["strip", program, "-o", unfinished / "bin" / program.name])
+    shutil.copy(PERDURE_TREE / INTERPOSER[1], unfinished / "bin")
     own = [pathlib.Path(find(name)) for name in MACHINES_OWN if find(name)]
     for program in own:
         shutil.copy(program, unfinished / "bin")

@@ -18,6 +18,7 @@ import faults
 import jobs
 import limits
 import losses
+import mirrored_objects
 import mirrors
 import objects
 import power
@@ -103,6 +104,7 @@ def scenarios(cuts, usable):
         found += losses.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
         found += objects.of_fabric(fabric, Scenario, cuts)
+        found += mirrored_objects.of_fabric(fabric, Scenario, cuts)
         found += mirrors.of_fabric(fabric, Scenario, cuts)
         found += replay.of_fabric(fabric, Scenario)
         found += wrong_methods.of_fabric(fabric, Scenario)
