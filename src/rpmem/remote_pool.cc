@@ -89,7 +89,7 @@ Result<void> RemotePool::persist(std::uint64_t at, std::uint64_t length, std::si
 
 /// As much of a range as one update takes. Whole words go in messages, which end between two lines.
 RemotePool::Range RemotePool::first_piece(const Range& range) const {
-  if (range.words == Words::MayTear) {
+  if (!goes_whole(range)) {
     return {range.at, std::min(range.length, client::kRangeBytesMax), range.words};
   }
   if (range.length <= whole_bytes_max_) return range;
@@ -99,7 +99,7 @@ RemotePool::Range RemotePool::first_piece(const Range& range) const {
 
 /// Several pieces are in flight together where they are messages, and short.
 Result<void> RemotePool::make_durable(const Range& range) {
-  const std::size_t pieces_max = range.words == Words::Whole ? client::kUpdatesMax : 1;
+  const std::size_t pieces_max = goes_whole(range) ? client::kUpdatesMax : 1;
   Range left = range;
   while (left.length != 0) {
     Range rest = left;
@@ -133,7 +133,8 @@ Result<RemotePool::Begun> RemotePool::begin(std::span<const Range> ranges) {
       continue;
     }
     const bool whole = std::any_of(ranges.begin(), ranges.end(),
-                                   [](const Range& range) { return range.words == Words::Whole; });
+                                   [this](const Range& range)
+                                       PERDURE_REQUIRES(mutex_) { return goes_whole(range); });
     items_.clear();
     for (const Range& range : ranges) {
       const bool stays = whole && ranges.size() == 1;  // several are copied into one message

@@ -136,6 +136,7 @@ class RemotePool {
   Result<PoolAnswer> connect(FrameKind kind, const PoolAttributes& attributes,
                              const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> open_session(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
+  Result<void> register_program_memory() PERDURE_REQUIRES(mutex_);
   Result<void> require_ordered(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> check(std::uint64_t at, std::uint64_t length, std::size_t lane) const;
 
@@ -151,6 +152,9 @@ class RemotePool {
   void sleep_for_answer() PERDURE_REQUIRES(mutex_);
   bool is_settled(const Begun& begun) const PERDURE_REQUIRES(mutex_);
   void note_poll() PERDURE_REQUIRES(mutex_);
+  bool goes_whole(const Range& range) const PERDURE_REQUIRES(mutex_) {
+    return range.words == Words::Whole || !registers_;
+  }
   Range first_piece(const Range& range) const PERDURE_REQUIRES(mutex_);
   Result<void> make_durable(const Range& range) PERDURE_REQUIRES(mutex_);
   Result<void> flush_in(Lane& lane, const Range& range) PERDURE_REQUIRES(mutex_);
@@ -183,6 +187,9 @@ class RemotePool {
   std::uint64_t links_ PERDURE_GUARDED_BY(mutex_) = 0;  // that there were
   /// Of one range in a message: on every connection.
   std::uint64_t whole_bytes_max_ PERDURE_GUARDED_BY(mutex_) = 0;
+  /// Whether ranges go from where they are in the program's memory. Else each goes in messages, as
+  /// those do whose words are to stay whole. As the first connection found it.
+  bool registers_ PERDURE_GUARDED_BY(mutex_) = true;
   std::optional<Error> lost_ PERDURE_GUARDED_BY(mutex_);
   std::atomic<bool> led_{false};                    // somebody polls, or sleeps for an answer
   bool sleeps_ PERDURE_GUARDED_BY(mutex_) = false;  // it does the latter, and was not woken

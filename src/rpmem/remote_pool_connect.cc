@@ -113,8 +113,7 @@ Result<void> RemotePool::open_session(const Deadline& deadline) {
   request.writer = writer_;
   request.writer_name = client::this_writer();
   PERDURE_TRY_VOID(link.session->open(request));
-  PERDURE_TRY(memory, link.session->register_memory(memory_));
-  link.memory = std::move(memory);
+  PERDURE_TRY_VOID(register_program_memory());
   PERDURE_TRY(landing, link.session->register_memory({landing_.get(), kLandingBytes}));
   link.landing = std::move(landing);
   PERDURE_TRY_VOID(link.session->prepare(false));
@@ -134,6 +133,25 @@ Result<void> RemotePool::open_session(const Deadline& deadline) {
   }
   PERDURE_TRY(staging, link.session->register_memory(staging_));
   link.staging = std::move(staging);
+  return {};
+}
+
+/// Pages of a DAX file system, for example, can not be pinned for long by an RNIC that does not
+/// page on demand: then ranges are copied into messages.
+Result<void> RemotePool::register_program_memory() {
+  if (!registers_) return {};
+  auto memory = link_->session->register_memory(memory_);
+  if (memory.ok()) {
+    link_->memory = std::move(*memory);
+    return {};
+  }
+  const bool first = whole_bytes_max_ == 0;
+  if (!first) return memory.error();
+  registers_ = false;
+  log_message(Severity::Warning,
+              fmt::format("target {}: what is persisted is copied into messages, since the RNIC "
+                          "can not use the pool's memory where it is: {}",
+                          options_.target.host, memory.error().message));
   return {};
 }
 
