@@ -1,7 +1,6 @@
 // rpmemd in ssh's place: see listener.h.
 #include "listener.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
@@ -10,8 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -19,13 +16,13 @@
 #include <optional>
 
 #include "control/host_port.h"
-#include "control/json_codec.h"
 #include "core/backoff.h"
 #include "core/clock.h"
 #include "core/errno_error.h"
 #include "core/random.h"
 #include "core/try.h"
-#include "rpmem/control.h"
+#include "fabric/socket_address.h"
+#include "rpmem/asked_command.h"
 
 namespace perdure::rpmem {
 namespace {
@@ -35,39 +32,8 @@ constexpr Nanoseconds kLineWithin = std::chrono::seconds(5);
 constexpr int kExitNotServed = 2;
 constexpr Nanoseconds kFirstPause = std::chrono::milliseconds(20);  // and up to 16 times that
 
-/// The words of a POSIX shell's line that has no other special characters; nothing: it has.
-std::optional<std::vector<std::string>> shell_words(std::string_view line) {
-  std::vector<std::string> words;
-  std::optional<std::string> word;
-  for (std::size_t at = 0; at < line.size(); ++at) {
-    const char c = line[at];
-    if (c == ' ' || c == '\t') {
-      if (word) words.push_back(std::move(*word));
-      word.reset();
-      continue;
-    }
-    if (!word) word.emplace();
-    if (c == '\'') {
-      const std::size_t end = line.find('\'', at + 1);
-      if (end == std::string_view::npos) return std::nullopt;
-      word->append(line.substr(at + 1, end - at - 1));
-      at = end;
-    } else if (c == '\\') {
-      if (++at == line.size()) return std::nullopt;
-      word->push_back(line[at]);
-    } else if (std::string_view("\"`$;&|<>()\n*?[#~").find(c) != std::string_view::npos) {
-      return std::nullopt;
-    } else {
-      word->push_back(c);
-    }
-  }
-  if (word) words.push_back(std::move(*word));
-  return words;
-}
-
-/// The first line, byte by byte: what follows is rpmemd's.
-std::optional<std::string> read_line(int connection) {
-  const Deadline deadline = Deadline::after(kLineWithin);
+/// A line, byte by byte: what follows is rpmemd's.
+std::optional<std::string> read_line(int connection, const Deadline& deadline) {
   std::string line;
   while (!deadline.passed() && line.size() < kCommandBytesMax) {
     pollfd ready{connection, POLLIN, 0};
@@ -81,46 +47,24 @@ std::optional<std::string> read_line(int connection) {
   return std::nullopt;
 }
 
-std::string address_of(const sockaddr_storage& address, socklen_t length) {
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host.data(), host.size(),
-                    port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "? ?";
-  }
-  return fmt::format("{} {}", host.data(), port.data());
-}
-
-/// As sshd says it: client, its port, this side, its port.
-std::string ends_of(int connection) {
-  sockaddr_storage theirs{};
-  sockaddr_storage ours{};
-  socklen_t length = sizeof theirs;
-  (void)::getpeername(connection, reinterpret_cast<sockaddr*>(&theirs), &length);
-  socklen_t own_length = sizeof ours;
-  (void)::getsockname(connection, reinterpret_cast<sockaddr*>(&ours), &own_length);
-  return address_of(theirs, length) + " " + address_of(ours, own_length);
+/// Nobody is asked for a credential here; who shows one all the same is served as the others.
+std::optional<std::string> read_command(int connection) {
+  const Deadline deadline = Deadline::after(kLineWithin);
+  auto line = read_line(connection, deadline);
+  return line && credential_in(*line) ? read_line(connection, deadline) : line;
 }
 
 void say(int connection, const std::string& text) {
   (void)::send(connection, text.data(), text.size(), MSG_NOSIGNAL);
 }
 
-/// As a client reads it that runs such a command.
-void refuse(int connection, const std::string& line, const Error& error) {
-  if (line.find("--remove") != std::string::npos) {
-    return say(connection, fmt::format("rpmemd: {}\nexit {}\n", error.message, EINVAL));
-  }
-  say(connection, encode_frame({FrameKind::Refused, control::encode(error)}));
-}
-
 /// In a process of its own, until the client has gone.
 void serve_one(const ListenerOptions& options, int connection) {
-  const auto line = read_line(connection);
-  if (!line) ::_exit(kExitNotServed);
-  const auto arguments = arguments_in(*line);
+  const auto command = read_command(connection);
+  if (!command) ::_exit(kExitNotServed);
+  const auto arguments = arguments_in(*command);
   if (!arguments.ok()) {
-    refuse(connection, *line, arguments.error());
+    say(connection, refusal(*command, arguments.error()));
     ::_exit(kExitNotServed);
   }
   // NOLINTNEXTLINE(concurrency-mt-unsafe): a child that has one thread
@@ -206,41 +150,21 @@ Result<int> take_client(int listener, std::optional<Backoff>& lacking) {
 
 }  // namespace
 
-Result<std::vector<std::string>> arguments_in(std::string_view line) {
-  const auto words = shell_words(line);
-  const Error wrong{ErrorCode::InvalidArgument,
-                    fmt::format("'{}': not a command of librpmem's", line)};
-  if (!words || words->empty() || !words->front().ends_with("rpmemd")) return wrong;
-  std::vector<std::string> arguments(words->begin() + 1, words->end());
-  bool removes = false;
-  for (std::size_t index = 0; index < arguments.size(); ++index) {
-    if (arguments[index] == "--remove" && !removes && index + 1 < arguments.size()) {
-      removes = true;
-      ++index;
-    } else if (arguments[index] != "--force" && arguments[index] != "--pool-set") {
-      return wrong;
-    }
-  }
-  if (!removes && !arguments.empty()) return wrong;
-  return arguments;
-}
-
 Result<void> listen_for_clients(const ListenerOptions& options) {
   PERDURE_TRY(at, control::parse_host_port(options.listen));
   if (!control::is_loopback(at.host)) {
     return Error{ErrorCode::PermissionDenied,
                  fmt::format("{}: nobody is authenticated there, so that it is for this machine "
-                             "alone; let others come by ssh, or through a tunnel",
+                             "alone; let others come by ssh, through a tunnel, or to a perdured "
+                             "(--rpmem-poolset-dir)",
                              options.listen)};
   }
   PERDURE_TRY(listener, listen_at(at));
   ::signal(SIGCHLD, SIG_IGN);  // nobody waits for those who serve
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  (void)::getsockname(listener, reinterpret_cast<sockaddr*>(&own), &length);
-  const std::string name = address_of(own, length);
-  const auto port = std::strtoul(name.c_str() + name.rfind(' ') + 1, nullptr, 10);
-  fmt::print("listening at {}\n", control::to_string({at.host, static_cast<std::uint16_t>(port)}));
+  fabric::SocketAddress own;
+  own.length = sizeof own.storage;
+  (void)::getsockname(listener, reinterpret_cast<sockaddr*>(&own.storage), &own.length);
+  fmt::print("listening at {}\n", control::to_string({at.host, fabric::port_of(own)}));
   std::fflush(stdout);
   std::optional<Backoff> lacking;
   for (;;) {
