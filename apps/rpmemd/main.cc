@@ -5,6 +5,7 @@
 #include <pwd.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "core/try.h"
 #include "fabric/open_device.h"
 #include "listener.h"
+#include "rpmem/asked_command.h"
 #include "rpmem/channel.h"
 #include "rpmem/daemon_config.h"
 #include "rpmem/pool_host.h"
@@ -36,6 +38,8 @@ constexpr int kExitUsage = 2;
 constexpr std::size_t kConfigBytesMax = 64 * 1024;
 constexpr const char* kSystemConfig = "/etc/rpmemd/rpmemd.conf";
 constexpr Nanoseconds kSendWithin = std::chrono::seconds(30);
+constexpr int kReportDescriptorMax = 1023;
+constexpr Nanoseconds kFirstRequestWithin = std::chrono::seconds(5);  // of a client of perdured's
 
 constexpr const char* kFooter = R"(
 librpmem.so.1 runs it over ssh; by hand it is of use with --remove:
@@ -63,6 +67,7 @@ struct Arguments {
   std::vector<std::string> part_dirs;
   std::string declared;
   std::string listen;
+  std::uint64_t report_to = 0;  // 0: to nobody
 };
 
 void describe(const app::Program& program, Arguments& to) {
@@ -83,6 +88,11 @@ void describe(const app::Program& program, Arguments& to) {
                   "in ssh's place: start an rpmemd for each client that perdure-rpmem-connect "
                   "brings to this address of loopback")
       .type_name("HOST:PORT");
+  program
+      .add_option("--report-to", to.report_to,
+                  "of who starts it: write which set the client has to this open descriptor")
+      .type_name("FD")
+      .range(std::uint64_t{STDERR_FILENO + 1}, std::uint64_t{kReportDescriptorMax});
   program.add_option("--log-file", to.log_file, "write messages there");
   program.add_option("--log-level", to.log_level, "err, warn, notice, info or debug");
   program.add_flag("--use-syslog", to.use_syslog, "write messages to the system's log");
@@ -240,20 +250,43 @@ PoolHostOptions host_options(const DaemonConfig& config) {
   return options;
 }
 
+/// Asked before any file is opened, which could have the number.
+bool is_pipe(int descriptor) {
+  struct stat about {};
+  return ::fstat(descriptor, &about) == 0 && S_ISFIFO(about.st_mode);
+}
+
+/// Says to who started this rpmemd which set the client has now. A pipe takes it whole, and who has
+/// gone does not miss it.
+void report_set(int to, const Frame& request, const Frame& answer) {
+  const bool opens = request.kind == FrameKind::Create || request.kind == FrameKind::Open;
+  if (to == 0 || !opens || answer.kind != FrameKind::Done) return;
+  const auto ask = decode_pool_ask(request.body);
+  if (!ask.ok()) return;
+  const std::string line = reported_set(ask->set);
+  [[maybe_unused]] const auto written = ::write(to, line.data(), line.size());
+}
+
 /// Until the client closes the pool, or is gone.
-int serve(const DaemonConfig& config, Channel& channel) {
+int serve(const DaemonConfig& config, Channel& channel, int report_to) {
   const Hello hello{std::string(control::version()), control::host_identity()};
   if (!channel.send({FrameKind::Hello, encode(hello)}, Deadline::after(kSendWithin))) return 1;
   PoolHost host(host_options(config));
+  // Who is started for anybody who comes has a limited number of places.
+  std::optional<Deadline> within;
+  if (report_to != 0) within = Deadline::after(kFirstRequestWithin);
   while (!host.closed()) {
-    const auto request = channel.receive(std::nullopt);
+    const auto request = channel.receive(within);
+    within.reset();
     // The client is gone, and may come again at once: the locks on the parts end with the process,
     // and all that was acknowledged is durable.
     if (!request.ok()) {
       host.remove_unused();
       ::_exit(request.code() == ErrorCode::Disconnected ? 0 : EPROTO);
     }
-    if (!channel.send(host.handle(*request), Deadline::after(kSendWithin))) {
+    const Frame answer = host.handle(*request);
+    report_set(report_to, *request, answer);
+    if (!channel.send(answer, Deadline::after(kSendWithin))) {
       host.remove_unused();
       return 0;
     }
@@ -318,7 +351,7 @@ int run_as(const Arguments& arguments) {
     return kExitUsage;
   }
   Channel channel(STDIN_FILENO, output);
-  if (config.ok()) return serve(*config, channel);
+  if (config.ok()) return serve(*config, channel, static_cast<int>(arguments.report_to));
   (void)channel.send({FrameKind::Refused, control::encode(config.error())},
                      Deadline::after(kSendWithin));
   fmt::print(stderr, "rpmemd: {}\n", config.error().message);
@@ -333,6 +366,13 @@ int run(int argc, char** argv) {
   describe(program, arguments);
   switch (program.parse(argc, argv)) {
     case app::Program::Parsed::Right:
+      if (arguments.report_to != 0 && !is_pipe(static_cast<int>(arguments.report_to))) {
+        fmt::print(stderr,
+                   "rpmemd: --report-to {}: that is no open pipe; it is for who starts this "
+                   "program, leave it out\n",
+                   arguments.report_to);
+        return kExitUsage;
+      }
       arguments.removing = program.is_written("--remove");
       return run_as(arguments);
     case app::Program::Parsed::Answered: return 0;
