@@ -8,6 +8,7 @@
 #include "core/try.h"
 #include "fabric/open_device.h"
 #include "log/log_report.h"
+#include "server/metrics.h"
 
 namespace perdure::daemon {
 namespace {
@@ -78,13 +79,24 @@ Result<void> Daemon::serve() {
   PERDURE_TRY(planes, open_planes());
   PERDURE_TRY(service, server::PeerService::open(std::move(options), std::move(planes)));
   service_ = std::move(service);
+  PERDURE_TRY_VOID(serve_rpmem(http));
   PERDURE_TRY(server, server::HttpServer::open(*service_, http));
   http_ = std::move(server);
   config_.control_listen = http_->address();  // the port that was chosen is kept
   return {};
 }
 
+Result<void> Daemon::serve_rpmem(server::HttpServerOptions& http) {
+  if (config_.rpmem.poolset_dir.empty()) return {};
+  PERDURE_TRY(rpmem, RpmemListener::open(config_.rpmem));
+  rpmem_ = std::move(rpmem);
+  http.more_metrics = [from = rpmem_.get()] { return server::metrics_text(from->counters()); };
+  http.more_documents.emplace("/v1/rpmem", [from = rpmem_.get()] { return from->document(); });
+  return {};
+}
+
 Daemon::~Daemon() {
+  if (rpmem_ != nullptr) rpmem_->begin_closing();
   if (service_ != nullptr) service_->begin_closing();
 }
 

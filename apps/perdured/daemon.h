@@ -1,10 +1,12 @@
-// The daemon: devices, the peer service and its control plane, put together from a Config.
+// The daemon: devices, the peer service and its control plane, and who starts rpmemd for librpmem,
+// put together from a Config.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "rpmem_listener.h"
 #include "server/config.h"
 #include "server/emulated_machine.h"
 #include "server/http_server.h"
@@ -15,7 +17,7 @@ namespace perdure::daemon {
 class Daemon {
  public:
   /// Everything runs when this returns. Errors: those of validate, of the devices, of
-  /// PeerService::open and of HttpServer::open.
+  /// PeerService::open, of RpmemListener::open and of HttpServer::open.
   static Result<std::unique_ptr<Daemon>> start(const server::Config& config);
   ~Daemon();
   Daemon(const Daemon&) = delete;
@@ -26,6 +28,8 @@ class Daemon {
   /// The same of the data plane; empty if it is not offered.
   std::string data_address(Transport transport) const { return service_->data_address(transport); }
   const std::vector<Transport>& transports() const { return transports_; }
+  /// Where clients of librpmem come; empty: they are not served.
+  std::string rpmem_address() const { return rpmem_ == nullptr ? "" : rpmem_->address(); }
 
   /// The emulated machine loses its power, gets it back, and the daemon starts again at the same
   /// address. Requires an emulated fabric. Errors: those of start.
@@ -36,13 +40,16 @@ class Daemon {
 
   Result<std::vector<server::DataPlane>> open_planes();
   Result<void> serve();
+  Result<void> serve_rpmem(server::HttpServerOptions& http);
 
   server::Config config_;
-  // Destroyed in reverse: first no more requests, then sessions and pools, then the devices.
+  // Destroyed in reverse: first no more requests, then the rpmemd that were started, sessions and
+  // pools, then the devices.
   std::vector<Transport> transports_;
   std::unique_ptr<server::EmulatedMachine> machine_;  // or none
   std::vector<std::unique_ptr<fabric::Device>> devices_;
   std::unique_ptr<server::PeerService> service_;
+  std::unique_ptr<RpmemListener> rpmem_;  // or none
   std::unique_ptr<server::HttpServer> http_;
 };
 

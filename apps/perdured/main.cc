@@ -30,6 +30,8 @@ Examples:
       memory with a battery behind it, on any free ports, which are written to a file
   perdured --config /etc/perdure/perdured.toml --check-config
       say what is wrong with a configuration, if anything
+  perdured --pools /srv/perdure --rpmem-poolset-dir /srv/sets
+      also start an rpmemd for each program on librpmem that perdure-rpmem-connect brings
 
   curl http://127.0.0.1:7470/v1/pools          what is served
   http://127.0.0.1:7470/ in a browser          the same, live
@@ -44,6 +46,9 @@ struct Arguments {
   std::string port_file;
   std::string log_level;
   std::string taken_over;
+  std::string rpmem_poolset_dir;
+  std::string rpmem_listen;
+  std::string rpmemd;
   bool check = false;
 };
 
@@ -53,7 +58,7 @@ void describe(const app::Program& program, Arguments& arguments) {
   program.add_option("--config", arguments.config_file, "read the configuration from a TOML file");
   program.add_option("--pools", arguments.pools, "directory of the pools' files").type_name("DIR");
   program.add_option("--listen", arguments.listen,
-                     "host:port of the control plane; port 0: any free ports for both planes");
+                     "host:port of the control plane; port 0: any free ports for all that listens");
   program.add_option("--data-listen", arguments.data_listen, "host:port of the data plane");
   program
       .add_option("--declare-domain", arguments.declared,
@@ -64,11 +69,42 @@ void describe(const app::Program& program, Arguments& arguments) {
                   "serve this pool on a DAX device although somebody who may be alive has it; only "
                   "if whoever it is can not write any more. Counts for its first opening")
       .type_name("POOL");
+  program
+      .add_option("--rpmem-poolset-dir", arguments.rpmem_poolset_dir,
+                  "in ssh's place for librpmem: start an rpmemd, for sets in this directory, for "
+                  "each client that perdure-rpmem-connect brings")
+      .type_name("DIR");
+  program.add_option("--rpmem-listen", arguments.rpmem_listen,
+                     "host:port where these clients come; by default 127.0.0.1:7472");
+  program
+      .add_option("--rpmemd", arguments.rpmemd,
+                  "the rpmemd that is started, if not the one in PATH")
+      .type_name("PATH");
   program.add_option(
       "--port-file", arguments.port_file,
       "write the addresses there once everything runs, one \"name address\" per line");
   program.add_option("--log-level", arguments.log_level, "debug, info, warning or error");
   program.add_flag("--check-config", arguments.check, "check the configuration and end");
+}
+
+/// In ssh's place for librpmem.
+Result<void> add_rpmem(const Arguments& arguments, server::Config& config) {
+  server::RpmemConfig& rpmem = config.rpmem;
+  if (!arguments.rpmem_poolset_dir.empty()) rpmem.poolset_dir = arguments.rpmem_poolset_dir;
+  if (!arguments.rpmemd.empty()) rpmem.rpmemd = arguments.rpmemd;
+  const bool named = !arguments.rpmem_listen.empty() || !arguments.rpmemd.empty();
+  if (named && rpmem.poolset_dir.empty()) {
+    return Error{ErrorCode::InvalidArgument,
+                 "--rpmem-listen and --rpmemd: no client of librpmem is served without a directory "
+                 "of sets; name one with --rpmem-poolset-dir, or leave these out"};
+  }
+  if (!arguments.rpmem_listen.empty()) {
+    rpmem.listen = arguments.rpmem_listen;
+  } else if (!arguments.listen.empty()) {
+    PERDURE_TRY(control, control::parse_host_port(arguments.listen));
+    if (control.port == 0) rpmem.listen = control::to_string(control);
+  }
+  return {};
 }
 
 /// The configuration file with the command line on top.
@@ -99,6 +135,7 @@ Result<server::Config> assemble(const Arguments& arguments) {
     PERDURE_TRY(level, server::parse_severity(arguments.log_level));
     config.log_level = level;
   }
+  PERDURE_TRY_VOID(add_rpmem(arguments, config));
   PERDURE_TRY_VOID(validate(config));
   return config;
 }
@@ -108,6 +145,7 @@ std::vector<std::pair<std::string, std::string>> addresses_of(const Daemon& daem
   for (const Transport transport : daemon.transports()) {
     addresses.emplace_back(to_string(transport), daemon.data_address(transport));
   }
+  if (!daemon.rpmem_address().empty()) addresses.emplace_back("rpmem", daemon.rpmem_address());
   return addresses;
 }
 
@@ -145,6 +183,10 @@ Result<void> serve(const server::Config& config, const std::string& port_file,
     log_message(Severity::Info, fmt::format("data plane over {} at {}", to_string(transport),
                                             daemon->data_address(transport)));
   }
+  if (!daemon->rpmem_address().empty()) {
+    log_message(Severity::Info, fmt::format("rpmem: clients of librpmem at {}, sets of '{}'",
+                                            daemon->rpmem_address(), config.rpmem.poolset_dir));
+  }
   PERDURE_TRY_VOID(app::write_port_file(port_file, addresses_of(*daemon)));
   int received = 0;
   while (sigwait(&signals, &received) != 0 || received == SIGUSR1) {
@@ -167,6 +209,7 @@ int fail(int status, const Error& error) {
 
 int run(int argc, char** argv) {
   const sigset_t signals = awaited_signals();
+  signal(SIGCHLD, SIG_DFL);  // who ignores it never hears how an rpmemd ended
   signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the pools are served on
   app::Program program("Serves pools of durable memory to writers on other machines.", "perdured");
   Arguments arguments;

@@ -129,6 +129,16 @@ void read_emulated(TomlFile& file, Config& config) {
   file.number("emulated", "seed", Optional, 0, INT64_MAX, config.seed);
 }
 
+void read_rpmem(TomlFile& file, Config& config) {
+  RpmemConfig& rpmem = config.rpmem;
+  file.text("rpmem", "poolset_dir", Optional, rpmem.poolset_dir);
+  file.parsed("rpmem", "listen", Optional, rpmem.listen, parse_address);
+  file.text("rpmem", "rpmemd", Optional, rpmem.rpmemd);
+  file.text("rpmem", "config", Optional, rpmem.config);
+  file.text("rpmem", "credential_file", Optional, rpmem.credential_file);
+  file.number("rpmem", "clients_max", Optional, 1, 4096, rpmem.clients_max);
+}
+
 Result<void> refuse_remote(std::string_view key, const std::string& listen) {
   PERDURE_TRY(at, control::parse_host_port(listen));
   if (control::is_loopback(at.host)) return {};
@@ -138,6 +148,35 @@ Result<void> refuse_remote(std::string_view key, const std::string& listen) {
                            "allow_remote = true if everyone on that network may read and write "
                            "the pools",
                            key, listen)};
+}
+
+Result<void> validate_rpmem(const Config& config) {
+  const RpmemConfig& rpmem = config.rpmem;
+  PERDURE_TRY_VOID(control::parse_host_port(rpmem.listen));
+  if (rpmem.poolset_dir.empty()) return {};
+  if (rpmem.poolset_dir.front() != '/') {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("[rpmem] poolset_dir = \"{}\" does not begin with a slash; write the "
+                             "whole path",
+                             rpmem.poolset_dir)};
+  }
+  if (rpmem.rpmemd.empty()) {
+    return Error{ErrorCode::InvalidArgument, "[rpmem] rpmemd is empty; name the program"};
+  }
+  if (config.fabric == Fabric::Emulated) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        "[rpmem] poolset_dir is for files of this machine, and [data] fabric = \"emu\" has "
+        "none; leave one of both out"};
+  }
+  PERDURE_TRY(at, control::parse_host_port(rpmem.listen));
+  if (config.allow_remote || control::is_loopback(at.host)) return {};
+  return Error{ErrorCode::PermissionDenied,
+               fmt::format("[rpmem] listen = \"{}\" can be reached from other machines, and "
+                           "nothing is encrypted there, a credential neither; listen on 127.0.0.1, "
+                           "or set [control] allow_remote = true if everyone on that network may "
+                           "read and write the sets and the pools",
+                           rpmem.listen)};
 }
 
 }  // namespace
@@ -163,6 +202,7 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
   read.parsed("pools", "pool_bytes_max", Optional, config.service.pool_bytes_max, parse_bytes);
   read_profile(read, config);
   read_emulated(read, config);
+  read_rpmem(read, config);
   read.parsed("log", "level", Optional, config.log_level, parse_severity);
   PERDURE_TRY_VOID(read.outcome());
   return config;
@@ -190,6 +230,7 @@ Result<void> refuse_unreachable_data(const Config& config) {
 Result<void> validate(const Config& config) {
   PERDURE_TRY_VOID(control::parse_host_port(config.control_listen));
   PERDURE_TRY_VOID(control::parse_host_port(config.data_listen));
+  PERDURE_TRY_VOID(validate_rpmem(config));
   if (config.service.directory.empty()) {
     return Error{ErrorCode::InvalidArgument, "[pools] directory is empty; name one"};
   }

@@ -22,6 +22,16 @@ enum class Fabric {
   Emulated,  // an emulated RNIC and emulated memory, with a power switch
 };
 
+/// In ssh's place for librpmem: the program puts it together (apps/perdured/rpmem_listener.h).
+struct RpmemConfig {
+  std::string poolset_dir;  // of the set files, absolute; empty: nobody is served
+  std::string listen = "127.0.0.1:7472";
+  std::string rpmemd = "rpmemd";  // looked for in PATH, unless there is a slash in it
+  std::string config;             // rpmemd's --config; empty: its usual files
+  std::string credential_file;    // what clients have to show; empty: nothing
+  std::size_t clients_max = 64;
+};
+
 struct Config {
   Config() {
     service.directory = "/var/lib/perdure";
@@ -44,6 +54,8 @@ struct Config {
   Transport emulated_transport = Transport::InfiniBand;
   Capabilities emulated_capabilities{.native_flush = true, .atomic_write = true};
   std::size_t seed = 0;
+  // [rpmem]
+  RpmemConfig rpmem;
   // [log]
   Severity log_level = Severity::Info;
 };
@@ -58,7 +70,7 @@ Result<Config> load_config(const std::string& file);
 
 /// What must hold however the configuration was put together (file, command line).
 /// Errors: PermissionDenied: an address that other machines can reach (an RNIC's always can),
-/// without allow_remote.
+/// without allow_remote. InvalidArgument: what contradicts itself.
 Result<void> validate(const Config& config);
 
 Result<Severity> parse_severity(std::string_view word);

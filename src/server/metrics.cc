@@ -201,4 +201,24 @@ std::string metrics_text(const HttpCounters& counters) {
   return text.take();
 }
 
+std::string metrics_text(const RpmemCounters& counters) {
+  MetricsWriter text;
+  text.single("perdure_rpmem_clients", "Clients of librpmem now, an rpmemd for each.", "gauge",
+              counters.clients);
+  text.single("perdure_rpmem_clients_max", "So many may be at a time.", "gauge",
+              counters.clients_max);
+  text.single("perdure_rpmem_started_total", "Clients for which an rpmemd was started.", "counter",
+              counters.started);
+  text.single("perdure_rpmem_failed_total", "Rpmemd that ended otherwise than with status 0.",
+              "counter", counters.failed);
+  constexpr const char* name = "perdure_rpmem_refused_total";
+  text.head(name, "Clients refused, or closed before they had asked.", "counter");
+  text.value(name, "reason=\"full\"", counters.full);
+  text.value(name, "reason=\"unauthorized\"", counters.unauthorized);
+  text.value(name, "reason=\"command\"", counters.wrong);
+  text.value(name, "reason=\"silent\"", counters.silent);
+  text.value(name, "reason=\"program\"", counters.not_started);
+  return text.take();
+}
+
 }  // namespace perdure::server

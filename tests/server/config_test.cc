@@ -95,6 +95,26 @@ level = "debug"
   EXPECT_EQ(config->log_level, Severity::Debug);
 }
 
+TEST(Config, WhoStartsRpmemdIsRead) {
+  const auto config = parse_config(R"(
+[rpmem]
+poolset_dir = "/s"
+listen = "127.0.0.1:3"
+rpmemd = "/b/rpmemd"
+config = "/c"
+credential_file = "/k"
+clients_max = 5
+)",
+                                   "x.toml");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->rpmem.poolset_dir, "/s");
+  EXPECT_EQ(config->rpmem.listen, "127.0.0.1:3");
+  EXPECT_EQ(config->rpmem.rpmemd, "/b/rpmemd");
+  EXPECT_EQ(config->rpmem.config, "/c");
+  EXPECT_EQ(config->rpmem.credential_file, "/k");
+  EXPECT_EQ(config->rpmem.clients_max, 5u);
+}
+
 TEST(Config, QuotasConsentAndTheRnicsOptionsAreRead) {
   const auto config = parse_config(R"(
 [data]
@@ -154,6 +174,9 @@ TEST(Config, MistakesHaveFileAndLine) {
       {"[profile.pool]\nx = 1\n", 2, "table"},
       {"[data]\nfabric = \"emulated\"\n", 2, "native, emu"},
       {"[emulated]\nseed = -1\n", 2, "whole number"},
+      {"[rpmem]\nlisten = \"here\"\n", 2, "host:port"},
+      {"[rpmem]\nclients_max = 0\n", 2, "not between"},
+      {"[rpmem]\npoolset-dir = \"/s\"\n", 2, "'poolset-dir' is not a key"},
       {"[log]\nlevel = \"loud\"\n", 2, "debug, info, warning, error"},
       {"[log]\nlevel = \"info\"\nlevel = \"info\"\n", 3, "level"},
       {"[log]\nlevel = \"info\" \xc3\xa9\n", 2, ""},
@@ -203,6 +226,23 @@ TEST(Config, AnAddressThatOthersReachMustBeAllowed) {
   }
 }
 
+TEST(Config, RpmemIsForFilesOfThisMachineAndForWhoMayReachThem) {
+  Config config;
+  config.rpmem.listen = "0.0.0.0:7472";
+  EXPECT_TRUE(validate(config).ok()) << "nobody is served";
+  config.rpmem.poolset_dir = "/sets";
+  EXPECT_EQ(validate(config).code(), ErrorCode::PermissionDenied);
+  EXPECT_NE(validate(config).error().message.find("[rpmem] listen"), std::string::npos);
+  EXPECT_NE(validate(config).error().message.find("allow_remote"), std::string::npos);
+  config.allow_remote = true;
+  EXPECT_TRUE(validate(config).ok());
+  config.rpmem.poolset_dir = "sets";
+  EXPECT_EQ(validate(config).code(), ErrorCode::InvalidArgument);
+  config.rpmem.poolset_dir = "/sets";
+  config.fabric = Fabric::Emulated;
+  EXPECT_EQ(validate(config).code(), ErrorCode::InvalidArgument);
+}
+
 TEST(Config, AFileThatIsNotThereIsNotFound) {
   EXPECT_EQ(load_config("/nonexistent/x.toml").code(), ErrorCode::NotFound);
 }
@@ -235,6 +275,12 @@ TEST(Config, TheExampleIsRightAndSaysTheDefaults) {
   EXPECT_EQ(config->emulated_transport, defaults.emulated_transport);
   EXPECT_EQ(config->emulated_capabilities, defaults.emulated_capabilities);
   EXPECT_EQ(config->seed, defaults.seed);
+  EXPECT_EQ(config->rpmem.poolset_dir, defaults.rpmem.poolset_dir);
+  EXPECT_EQ(config->rpmem.listen, defaults.rpmem.listen);
+  EXPECT_EQ(config->rpmem.rpmemd, defaults.rpmem.rpmemd);
+  EXPECT_EQ(config->rpmem.config, defaults.rpmem.config);
+  EXPECT_EQ(config->rpmem.credential_file, defaults.rpmem.credential_file);
+  EXPECT_EQ(config->rpmem.clients_max, defaults.rpmem.clients_max);
   EXPECT_EQ(config->log_level, defaults.log_level);
 }
 

@@ -26,7 +26,7 @@ std::string contents(const std::string& file) {
 TEST(Documents, EveryCounterIsInTheTable) {
   const std::string document = contents("docs/control-plane.md");
   std::istringstream text(metrics_text(control::ServiceReport{}) + metrics_text(HttpCounters{}) +
-                          process_metrics_text());
+                          metrics_text(RpmemCounters{}) + process_metrics_text());
   std::set<std::string> counted;
   for (std::string line; std::getline(text, line);) {
     std::istringstream words(line);

@@ -48,7 +48,8 @@ control::ServiceReport busy_report() {
 }
 
 std::string all_metrics(const control::ServiceReport& report) {
-  return metrics_text(report) + metrics_text(HttpCounters{}) + process_metrics_text();
+  return metrics_text(report) + metrics_text(HttpCounters{}) + metrics_text(RpmemCounters{}) +
+         process_metrics_text();
 }
 
 /// The values by name and labels. Fails the test where the text is not of the format.
