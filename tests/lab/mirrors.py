@@ -13,7 +13,7 @@ from power import CUT_SECONDS_MAX, EVICTIONS, MOMENT_SECONDS_MAX
 from report import Failed
 from responder import Declaration
 from vm import GuestError
-from wrong_methods import VISIBLE_ONLY, row
+from wrong_methods import row
 from wrong_methods import judge as judge_methods
 
 # rxe may keep a process that was killed for a while (losses.py).
@@ -28,9 +28,7 @@ AFTER_A_LOSS = 20          # updates more, where the writer outlives it
 # Memory that loses everything when the power fails, and is declared to have a battery.
 BATTERY = Declaration(domain="wsp")
 # What is declared too much of an ADR machine, and the words of the table.
-WRONG = (("WRITE completion taken as durable by a mirror", BATTERY),
-         ("flush to visibility taken as durable by a mirror",
-          Declaration(domain="mhp", preload=VISIBLE_ONLY)))
+WRONG = (("WRITE completion taken as durable by a mirror", BATTERY),)
 
 
 def of_fabric(fabric, scenario, cuts):
