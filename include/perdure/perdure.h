@@ -1,14 +1,15 @@
 /* The C interface of Perdure: a replicated log, and ranges of bytes, durable on other machines; and
  * calls that are executed exactly once.
  *
- * The contracts are those of perdure/log.h, log_writer.h, region.h, mirror.h, rpc.h, pool.h and
- * messages.h; this page says what C needs besides. C11 and later.
+ * The contracts are those of perdure/log.h, log_writer.h, region.h, mirror.h, rpc.h,
+ * replicated_rpc.h, pool.h and messages.h; this page says what C needs besides. C11 and later.
  *
  * Every call that can fail returns perdure_code; PERDURE_OK is 0. What went wrong in words is in
  * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
  * caller at a time for each, different handles are independent. But any number of threads may use
- * one perdure_log_writer, perdure_mirror or perdure_rpc_server at once, and close it when no other
- * call of it runs. A thread must not be cancelled (pthread_cancel) within a call: the program ends.
+ * one perdure_log_writer, perdure_mirror, perdure_rpc_server or perdure_replicated_rpc_server at
+ * once, and close it when no other call of it runs. A thread must not be cancelled (pthread_cancel)
+ * within a call: the program ends.
  */
 #ifndef PERDURE_PERDURE_H
 #define PERDURE_PERDURE_H
@@ -1022,6 +1023,143 @@ typedef struct perdure_rpc_client_times {
 } perdure_rpc_client_times;
 perdure_code perdure_rpc_client_get_times(const perdure_rpc_client* client,
                                           perdure_rpc_client_times* times);
+
+/* --- durable RPC on k servers ----------------------------------------------------------------- */
+
+/* Calls that outlive the loss of machines: see replicated_rpc.h. Handlers are those of
+ * perdure_rpc_server; their `query` must be NULL. */
+typedef struct perdure_replicated_rpc_server perdure_replicated_rpc_server;
+
+/* `size` and defaults as in perdure_log_options; the fields are those of ReplicatedRpcGroup and
+ * ReplicatedRpcServerOptions. */
+typedef struct perdure_replicated_rpc_server_options {
+  size_t size;
+  const char* const* peers; /* "host:port" of each peer's control plane */
+  size_t peer_count;
+  const char* service;
+  const perdure_rpc_operation* operations;
+  size_t operation_count;
+  size_t quorum; /* 0: a majority, or what the service's logs have */
+  const char* transport;
+  const char* rnic;
+  uint64_t data_bytes;
+  uint64_t transaction_bytes;
+  uint32_t rnic_ack_timeout;
+  uint32_t rnic_traffic_class;
+  uint32_t peer_timeout_ms;
+  uint32_t reconnect_ms;
+  uint32_t clients_max;
+  uint32_t replies;
+  uint32_t reply_bytes_max;
+  uint32_t application;
+  bool never_reconnect;
+  bool take_over;      /* fence a server that still executes, instead of PERDURE_BUSY */
+  uint8_t reserved[6]; /* 0 */
+} perdure_replicated_rpc_server_options;
+
+/* `size` and texts as in perdure_log_status. */
+typedef struct perdure_replicated_rpc_server_status {
+  size_t size;
+  uint64_t executed;
+  uint64_t refused;
+  uint64_t rounds;
+  uint32_t epoch;
+  perdure_code waiting; /* PERDURE_OK, or why it waits */
+  perdure_code failure; /* PERDURE_OK, or why it executes nothing any more: PERDURE_FENCED ... */
+  char waiting_message[254];
+  char failure_message[254];
+} perdure_replicated_rpc_server_status;
+
+/* One client of a service. `size` and texts as in perdure_pool_description. */
+typedef struct perdure_replicated_rpc_client_place {
+  size_t size;
+  uint64_t client_id;
+  uint64_t applied;
+  perdure_code failure; /* PERDURE_OK, or why this server executes no call of it any more */
+  char name[33];
+  char failure_message[259];
+} perdure_replicated_rpc_client_place;
+
+/* *server is set on success only. See ReplicatedRpcServer::open. Any number of threads may use it
+ * at once, and a thread of the server calls the handlers. */
+perdure_code perdure_replicated_rpc_server_open(
+    const perdure_replicated_rpc_server_options* options, perdure_replicated_rpc_server** server);
+/* NULL is harmless. Not in one of its handlers, for which it waits. */
+void perdure_replicated_rpc_server_close(perdure_replicated_rpc_server* server);
+/* Bytes of the handlers, of whole calls, all of them committed. */
+perdure_code perdure_replicated_rpc_server_read(perdure_replicated_rpc_server* server, uint64_t at,
+                                                void* into, size_t length, uint32_t timeout_ms);
+/* See ReplicatedRpcServer::replace_peer. */
+perdure_code perdure_replicated_rpc_server_replace_peer(perdure_replicated_rpc_server* server,
+                                                        const char* which, const char* peer);
+perdure_code perdure_replicated_rpc_server_get_status(const perdure_replicated_rpc_server* server,
+                                                      perdure_replicated_rpc_server_status* status);
+/* *there says how many clients there are; the first `count` are described. Each has its size. */
+perdure_code perdure_replicated_rpc_server_get_clients(const perdure_replicated_rpc_server* server,
+                                                       perdure_replicated_rpc_client_place* clients,
+                                                       size_t count, size_t* there);
+
+typedef struct perdure_replicated_rpc_client perdure_replicated_rpc_client;
+
+/* `size` and defaults as in perdure_log_options; the fields are those of ReplicatedRpcGroup and
+ * ReplicatedRpcClientOptions. */
+typedef struct perdure_replicated_rpc_client_options {
+  size_t size;
+  const char* const* peers;
+  size_t peer_count;
+  const char* service;
+  const char* name; /* who it is */
+  size_t quorum;
+  const char* transport;
+  const char* rnic;
+  uint64_t calls_bytes;
+  uint32_t rnic_ack_timeout;
+  uint32_t rnic_traffic_class;
+  uint32_t peer_timeout_ms;
+  uint32_t reconnect_ms;
+  bool never_reconnect;
+  uint8_t reserved[7]; /* 0 */
+} perdure_replicated_rpc_client_options;
+
+/* `size` as in perdure_log_status. */
+typedef struct perdure_replicated_rpc_client_status {
+  size_t size;
+  uint64_t client_id;
+  uint64_t earlier_durable;
+  uint64_t begun;
+  uint64_t applied;
+  uint32_t epoch;
+  uint32_t reserved; /* 0 */
+} perdure_replicated_rpc_client_status;
+
+/* *client is set on success only. See ReplicatedRpcClient::open. */
+perdure_code perdure_replicated_rpc_client_open(
+    const perdure_replicated_rpc_client_options* options, perdure_replicated_rpc_client** client);
+/* NULL is harmless. */
+void perdure_replicated_rpc_client_close(perdure_replicated_rpc_client* client);
+/* Begins a call; the payload is copied. `order_key` 0: none. See ReplicatedRpcClient::call. */
+perdure_code perdure_replicated_rpc_client_call(perdure_replicated_rpc_client* client,
+                                                uint32_t operation, const void* payload,
+                                                size_t bytes, uint64_t order_key,
+                                                perdure_rpc_handle* handle);
+/* Waits until the call is at `level`: see ReplicatedRpcClient::wait. */
+perdure_code perdure_replicated_rpc_client_wait(perdure_replicated_rpc_client* client,
+                                                const perdure_rpc_handle* handle,
+                                                perdure_rpc_level level, uint32_t timeout_ms);
+/* Waits until it is applied. *bytes is the size of the reply, of which up to `room` bytes are
+ * copied. */
+perdure_code perdure_replicated_rpc_client_reply(perdure_replicated_rpc_client* client,
+                                                 const perdure_rpc_handle* handle,
+                                                 uint32_t timeout_ms, perdure_rpc_outcome* outcome,
+                                                 void* reply, size_t room, size_t* bytes);
+/* See ReplicatedRpcClient::replace_peer. */
+perdure_code perdure_replicated_rpc_client_replace_peer(perdure_replicated_rpc_client* client,
+                                                        const char* which, const char* peer);
+/* A call of this client by its sequence, an earlier process's too. */
+perdure_code perdure_replicated_rpc_client_handle_of(const perdure_replicated_rpc_client* client,
+                                                     uint64_t sequence, perdure_rpc_handle* handle);
+perdure_code perdure_replicated_rpc_client_get_status(const perdure_replicated_rpc_client* client,
+                                                      perdure_replicated_rpc_client_status* status);
 
 /* --- messages --------------------------------------------------------------------------------- */
 

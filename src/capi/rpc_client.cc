@@ -2,22 +2,22 @@
 #include <perdure/perdure.h>
 #include <perdure/rpc.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "capi/failure.h"
+#include "capi/rpc_parts.h"
 
 using perdure::RpcClient;
 using perdure::RpcHandle;
-using perdure::RpcLevel;
 using perdure::capi::code_of;
 using perdure::capi::counts_of;
 using perdure::capi::fail;
+using perdure::capi::give_bytes;
 using perdure::capi::give_sized;
 using perdure::capi::give_text;
 using perdure::capi::guarded;
+using perdure::capi::handle_of;
 using perdure::capi::is_record;
-using perdure::capi::number_of;
 using perdure::capi::take_rnic;
 using perdure::capi::take_sized;
 
@@ -65,15 +65,6 @@ perdure_code client_options_of(const perdure_rpc_client_options* options,
   return PERDURE_OK;
 }
 
-void give_bytes(std::span<const std::byte> from, void* to, std::size_t room, std::size_t* bytes) {
-  std::copy_n(from.begin(), std::min(room, from.size()), static_cast<std::byte*>(to));
-  *bytes = from.size();
-}
-
-RpcHandle handle_of(const perdure_rpc_handle& handle) {
-  return {handle.sequence, handle.client_id};
-}
-
 }  // namespace
 
 perdure_code perdure_rpc_client_open(const perdure_rpc_client_options* options,
@@ -111,10 +102,9 @@ perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_r
                                      perdure_rpc_level level, uint32_t timeout_ms) {
   return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
-    if (level != PERDURE_RPC_DURABLE && level != PERDURE_RPC_APPLIED) return fail("unknown level");
-    return code_of(client->client.wait(
-        handle_of(*handle), level == PERDURE_RPC_DURABLE ? RpcLevel::Durable : RpcLevel::Applied,
-        std::chrono::milliseconds(timeout_ms)));
+    if (!perdure::capi::known(level)) return fail("unknown level");
+    return code_of(client->client.wait(handle_of(*handle), perdure::capi::level_of(level),
+                                       std::chrono::milliseconds(timeout_ms)));
   });
 }
 
@@ -130,12 +120,7 @@ perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_
     const auto got =
         client->client.reply(handle_of(*handle), std::chrono::milliseconds(timeout_ms));
     if (!got.ok()) return fail(got.error());
-    perdure_rpc_outcome told{};
-    told.refused = got->refused ? number_of(*got->refused) : PERDURE_OK;
-    told.dropped = got->dropped;
-    told.cancelled = got->cancelled;
-    give_bytes(got->bytes, reply, room, bytes);
-    return give_sized(told, outcome);
+    return perdure::capi::give_reply(*got, outcome, reply, room, bytes);
   });
 }
 

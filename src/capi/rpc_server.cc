@@ -2,10 +2,10 @@
 #include <perdure/perdure.h>
 #include <perdure/rpc.h>
 
-#include <string>
 #include <utility>
 
 #include "capi/failure.h"
+#include "capi/rpc_parts.h"
 
 using perdure::RpcServer;
 using perdure::RpcServerOptions;
@@ -16,17 +16,15 @@ using perdure::capi::give_all;
 using perdure::capi::give_sized;
 using perdure::capi::give_text;
 using perdure::capi::guarded;
+using perdure::capi::handler_of;
+using perdure::capi::refusal;
+using perdure::capi::set;
 using perdure::capi::take_rnic;
 using perdure::capi::take_sized;
 
 struct perdure_rpc_server {
   RpcServer server;
   perdure::capi::Origin origin = {};
-};
-
-struct perdure_rpc_data {
-  const perdure::RpcData& data;
-  perdure::RpcTransaction* transaction;  // of a call; NULL: of a query
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_request, generation);
@@ -36,35 +34,6 @@ PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_place, reserved);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_executing, reserved);
 
 namespace {
-
-perdure::Error refusal(perdure_code code) {
-  const bool known = code > PERDURE_OK && code <= PERDURE_SYSTEM_ERROR;
-  return {known ? static_cast<perdure::ErrorCode>(static_cast<int>(code) - 1)
-                : perdure::ErrorCode::SystemError,
-          "refused by its handler"};
-}
-
-perdure::RpcHandler handler_of(const perdure_rpc_operation& operation) {
-  return [operation](const perdure::RpcCall& call, perdure::RpcTransaction& transaction,
-                     std::span<std::byte> reply) -> perdure::Result<std::size_t> {
-    const std::string name(call.client);
-    const perdure_rpc_request request{sizeof(perdure_rpc_request),
-                                      name.c_str(),
-                                      call.client_id,
-                                      call.sequence,
-                                      call.order_key,
-                                      call.payload.data(),
-                                      call.payload.size(),
-                                      call.operation,
-                                      call.generation};
-    perdure_rpc_data data{transaction, &transaction};
-    std::size_t bytes = 0;
-    const perdure_code code =
-        operation.handler(&request, &data, reply.data(), reply.size(), &bytes, operation.context);
-    if (code != PERDURE_OK) return refusal(code);
-    return bytes;
-  };
-}
 
 perdure::RpcQueryHandler query_of(const perdure_rpc_operation& operation) {
   return [operation](std::span<const std::byte> payload, const perdure::RpcData& view,
@@ -76,11 +45,6 @@ perdure::RpcQueryHandler query_of(const perdure_rpc_operation& operation) {
     if (code != PERDURE_OK) return refusal(code);
     return bytes;
   };
-}
-
-template <typename From, typename To>
-void set(From given, To& option) {
-  if (given != From{}) option = To(given);
 }
 
 /// Errors: a word that means nothing, as fail says it.

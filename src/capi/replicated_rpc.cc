@@ -1,0 +1,286 @@
+// The C interface of durable RPC on k servers.
+#include <perdure/log.h>
+#include <perdure/perdure.h>
+#include <perdure/replicated_rpc.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "capi/failure.h"
+#include "capi/rpc_parts.h"
+
+using perdure::ReplicatedRpcClient;
+using perdure::ReplicatedRpcServer;
+using perdure::capi::code_of;
+using perdure::capi::fail;
+using perdure::capi::give_all;
+using perdure::capi::give_sized;
+using perdure::capi::give_text;
+using perdure::capi::guarded;
+using perdure::capi::handle_of;
+using perdure::capi::is_record;
+using perdure::capi::number_of;
+using perdure::capi::set;
+using perdure::capi::take_sized;
+using std::chrono::milliseconds;
+
+struct perdure_replicated_rpc_server {
+  ReplicatedRpcServer server;
+  perdure::capi::Origin origin = {};
+};
+
+struct perdure_replicated_rpc_client {
+  ReplicatedRpcClient client;
+  perdure::capi::Origin origin = {};
+};
+
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_options, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_status, failure_message);
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_place, failure_message);
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_options, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_status, reserved);
+
+namespace {
+
+/// What the options of servers and clients have in common.
+/// Errors: what is wrong with them, as fail says it.
+template <typename Given>
+perdure_code take_group(const Given& given, perdure::ReplicatedRpcGroup& group) {
+  if (given.peers == nullptr || given.peer_count == 0 || given.service == nullptr) {
+    return fail("the options need peers and the name of a service");
+  }
+  for (std::size_t index = 0; index < given.peer_count; ++index) {
+    if (given.peers[index] == nullptr) return fail("a peer is NULL");
+    group.peers.emplace_back(given.peers[index]);
+  }
+  group.service = given.service;
+  group.quorum = given.quorum;
+  if (given.transport != nullptr) {
+    perdure::LogOptions words;
+    const auto taken = perdure::set_option(words, "transport", given.transport);
+    if (!taken.ok()) return fail(taken.error());
+    group.transport = words.transport;
+  }
+  perdure::capi::take_rnic(given, group.rnic);
+  set(given.peer_timeout_ms, group.peer_timeout);
+  set(given.reconnect_ms, group.reconnect);
+  if (given.never_reconnect) group.reconnect = milliseconds(0);
+  return PERDURE_OK;
+}
+
+perdure_code options_of(const perdure_replicated_rpc_server_options* options,
+                        perdure::ReplicatedRpcServerOptions& opened) {
+  perdure_replicated_rpc_server_options given{};
+  if (options == nullptr) return fail("options must not be NULL");
+  if (!take_sized(options, given)) return perdure::capi::fail_of_size();
+  if (const auto code = take_group(given, opened.group); code != PERDURE_OK) return code;
+  if (given.operations == nullptr && given.operation_count != 0) return fail("operations is NULL");
+  for (std::size_t index = 0; index < given.operation_count; ++index) {
+    const perdure_rpc_operation& each = given.operations[index];
+    if (each.handler == nullptr || each.query != nullptr) {
+      return fail("on k servers an operation has a handler of calls, and none of queries");
+    }
+    opened.handlers[each.operation] = perdure::capi::handler_of(each);
+  }
+  set(given.data_bytes, opened.data_bytes);
+  set(given.transaction_bytes, opened.transaction_bytes);
+  set(given.clients_max, opened.clients_max);
+  set(given.replies, opened.replies);
+  set(given.reply_bytes_max, opened.reply_bytes_max);
+  set(given.application, opened.application);
+  opened.take_over = given.take_over;
+  return PERDURE_OK;
+}
+
+perdure_code options_of(const perdure_replicated_rpc_client_options* options,
+                        perdure::ReplicatedRpcClientOptions& opened) {
+  perdure_replicated_rpc_client_options given{};
+  if (options == nullptr) return fail("options must not be NULL");
+  if (!take_sized(options, given)) return perdure::capi::fail_of_size();
+  if (given.name == nullptr) return fail("the options need the name of this client");
+  if (const auto code = take_group(given, opened.group); code != PERDURE_OK) return code;
+  opened.name = given.name;
+  set(given.calls_bytes, opened.calls_bytes);
+  return PERDURE_OK;
+}
+
+/// PERDURE_OK and "" if there is none.
+template <std::size_t room>
+perdure_code give_error(const std::optional<perdure::Error>& error, char (&message)[room]) {
+  if (!error) return PERDURE_OK;
+  give_text(error->message, message);
+  return number_of(error->code);
+}
+
+perdure_replicated_rpc_server_status status_of(const perdure::ReplicatedRpcServerStatus& now) {
+  perdure_replicated_rpc_server_status told{};
+  told.executed = now.executed;
+  told.refused = now.refused;
+  told.rounds = now.rounds;
+  told.epoch = now.epoch.value;
+  told.waiting = give_error(now.waiting, told.waiting_message);
+  told.failure = give_error(now.failure, told.failure_message);
+  return told;
+}
+
+perdure_replicated_rpc_client_place replicated_place_of(
+    const perdure::ReplicatedRpcClientPlace& client) {
+  perdure_replicated_rpc_client_place told{};
+  told.client_id = client.client_id;
+  told.applied = client.applied;
+  told.failure = give_error(client.failure, told.failure_message);
+  give_text(client.name, told.name);
+  return told;
+}
+
+}  // namespace
+
+perdure_code perdure_replicated_rpc_server_open(
+    const perdure_replicated_rpc_server_options* options, perdure_replicated_rpc_server** server) {
+  return guarded([&]() -> perdure_code {
+    perdure::ReplicatedRpcServerOptions opened;
+    if (server == nullptr) return fail("server must not be NULL");
+    if (const auto code = options_of(options, opened); code != PERDURE_OK) return code;
+    auto result = ReplicatedRpcServer::open(std::move(opened));
+    if (!result.ok()) return fail(result.error());
+    *server = new perdure_replicated_rpc_server{std::move(result).value()};
+    return PERDURE_OK;
+  });
+}
+
+void perdure_replicated_rpc_server_close(perdure_replicated_rpc_server* server) { delete server; }
+
+perdure_code perdure_replicated_rpc_server_read(perdure_replicated_rpc_server* server, uint64_t at,
+                                                void* into, size_t length, uint32_t timeout_ms) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || !is_record(into, length)) {
+      return fail("server and into must not be NULL");
+    }
+    return code_of(
+        server->server.read(at, {static_cast<std::byte*>(into), length}, milliseconds(timeout_ms)));
+  });
+}
+
+perdure_code perdure_replicated_rpc_server_replace_peer(perdure_replicated_rpc_server* server,
+                                                        const char* which, const char* peer) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || which == nullptr || peer == nullptr) {
+      return fail("server, which and peer must not be NULL");
+    }
+    return code_of(server->server.replace_peer(which, peer));
+  });
+}
+
+perdure_code perdure_replicated_rpc_server_get_status(
+    const perdure_replicated_rpc_server* server, perdure_replicated_rpc_server_status* status) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || status == nullptr) return fail("server and status must not be NULL");
+    return give_sized(status_of(server->server.status()), status);
+  });
+}
+
+perdure_code perdure_replicated_rpc_server_get_clients(const perdure_replicated_rpc_server* server,
+                                                       perdure_replicated_rpc_client_place* clients,
+                                                       size_t count, size_t* there) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || there == nullptr || (clients == nullptr && count != 0)) {
+      return fail("server, clients and there must not be NULL");
+    }
+    return give_all(server->server.status().clients, clients, count, there, replicated_place_of);
+  });
+}
+
+perdure_code perdure_replicated_rpc_client_open(
+    const perdure_replicated_rpc_client_options* options, perdure_replicated_rpc_client** client) {
+  return guarded([&]() -> perdure_code {
+    perdure::ReplicatedRpcClientOptions opened;
+    if (client == nullptr) return fail("client must not be NULL");
+    if (const auto code = options_of(options, opened); code != PERDURE_OK) return code;
+    auto result = ReplicatedRpcClient::open(std::move(opened));
+    if (!result.ok()) return fail(result.error());
+    *client = new perdure_replicated_rpc_client{std::move(result).value()};
+    return PERDURE_OK;
+  });
+}
+
+void perdure_replicated_rpc_client_close(perdure_replicated_rpc_client* client) { delete client; }
+
+perdure_code perdure_replicated_rpc_client_call(perdure_replicated_rpc_client* client,
+                                                uint32_t operation, const void* payload,
+                                                size_t bytes, uint64_t order_key,
+                                                perdure_rpc_handle* handle) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr || !is_record(payload, bytes)) {
+      return fail("client, payload and handle must not be NULL");
+    }
+    const auto begun =
+        client->client.call(operation, {static_cast<const std::byte*>(payload), bytes}, order_key);
+    if (!begun.ok()) return fail(begun.error());
+    *handle = {begun->sequence, begun->client_id};
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_replicated_rpc_client_wait(perdure_replicated_rpc_client* client,
+                                                const perdure_rpc_handle* handle,
+                                                perdure_rpc_level level, uint32_t timeout_ms) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
+    if (!perdure::capi::known(level)) return fail("unknown level");
+    return code_of(client->client.wait(handle_of(*handle), perdure::capi::level_of(level),
+                                       milliseconds(timeout_ms)));
+  });
+}
+
+perdure_code perdure_replicated_rpc_client_reply(perdure_replicated_rpc_client* client,
+                                                 const perdure_rpc_handle* handle,
+                                                 uint32_t timeout_ms, perdure_rpc_outcome* outcome,
+                                                 void* reply, size_t room, size_t* bytes) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr || outcome == nullptr || bytes == nullptr ||
+        !is_record(reply, room)) {
+      return fail("client, handle, outcome, reply and bytes must not be NULL");
+    }
+    if (!perdure::capi::has_size(outcome)) return perdure::capi::fail_of_no_size();
+    const auto got = client->client.reply(handle_of(*handle), milliseconds(timeout_ms));
+    if (!got.ok()) return fail(got.error());
+    return perdure::capi::give_reply(*got, outcome, reply, room, bytes);
+  });
+}
+
+perdure_code perdure_replicated_rpc_client_replace_peer(perdure_replicated_rpc_client* client,
+                                                        const char* which, const char* peer) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || which == nullptr || peer == nullptr) {
+      return fail("client, which and peer must not be NULL");
+    }
+    return code_of(client->client.replace_peer(which, peer));
+  });
+}
+
+perdure_code perdure_replicated_rpc_client_handle_of(const perdure_replicated_rpc_client* client,
+                                                     uint64_t sequence,
+                                                     perdure_rpc_handle* handle) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
+    const perdure::RpcHandle found = client->client.handle_of(sequence);
+    *handle = {found.sequence, found.client_id};
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_replicated_rpc_client_get_status(
+    const perdure_replicated_rpc_client* client, perdure_replicated_rpc_client_status* status) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || status == nullptr) return fail("client and status must not be NULL");
+    const perdure::ReplicatedRpcClientStatus now = client->client.status();
+    perdure_replicated_rpc_client_status told{};
+    told.client_id = now.client_id;
+    told.earlier_durable = now.earlier_durable;
+    told.begun = now.begun;
+    told.applied = now.applied;
+    told.epoch = now.epoch.value;
+    return give_sized(told, status);
+  });
+}
