@@ -3,15 +3,15 @@
 
 #include <fmt/format.h>
 
-#include "server/metrics_writer.h"
+#include "core/clock.h"
+#include "core/metrics_writer.h"
 
 namespace perdure::rpc {
 namespace {
 
 template <typename Value>
-void write_by_client(server::MetricsWriter& text, const RpcServerStatus& status,
-                     std::string_view name, std::string_view help, std::string_view type,
-                     Value value) {
+void write_by_client(MetricsWriter& text, const RpcServerStatus& status, std::string_view name,
+                     std::string_view help, std::string_view type, Value value) {
   text.head(name, help, type);
   for (const RpcClientPlace& each : status.clients) {
     text.value(name, fmt::format("client=\"{}\"", each.name), value(each));
@@ -22,7 +22,7 @@ std::string labels_of(const RpcExecuting& executing) {
   return fmt::format("client=\"{}\",operator=\"{}\"", executing.client, executing.operation);
 }
 
-void write_executing(server::MetricsWriter& text, const RpcServerStatus& status) {
+void write_executing(MetricsWriter& text, const RpcServerStatus& status) {
   const auto lasted = [](const RpcExecuting& each) { return to_seconds(each.lasted); };
   text.head("perdure_rpc_executing_seconds", "For how long a call has been in its handler.",
             "gauge");
@@ -46,7 +46,7 @@ void write_executing(server::MetricsWriter& text, const RpcServerStatus& status)
 }  // namespace
 
 std::string metrics_text(const RpcServerStatus& status) {
-  server::MetricsWriter text;
+  MetricsWriter text;
   text.single("perdure_rpc_executing", "1 while calls are executed, 0 after the medium refused.",
               "gauge", status.failure ? 0 : 1);
   text.single("perdure_rpc_applied_total", "Calls applied, refused ones among them.", "counter",

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "server/metrics_writer.h"
+#include "core/metrics_writer.h"
 
 namespace perdure::server {
 namespace {

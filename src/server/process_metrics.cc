@@ -13,7 +13,7 @@
 #include <sstream>
 #include <vector>
 
-#include "server/metrics_writer.h"
+#include "core/metrics_writer.h"
 
 namespace perdure::server {
 namespace {

@@ -7,8 +7,9 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 
-namespace perdure::server {
+namespace perdure {
 
 class MetricsWriter {
  public:
@@ -37,4 +38,4 @@ class MetricsWriter {
   std::string text_;
 };
 
-}  // namespace perdure::server
+}  // namespace perdure
