@@ -1068,6 +1068,11 @@ typedef struct perdure_replicated_rpc_server_status {
   perdure_code failure; /* PERDURE_OK, or why it executes nothing any more: PERDURE_FENCED ... */
   char waiting_message[254];
   char failure_message[254];
+  uint64_t effects_bytes;
+  uint64_t effects_bytes_max;
+  size_t quorum;
+  size_t replicas;
+  size_t replicas_up;
 } perdure_replicated_rpc_server_status;
 
 /* One client of a service. `size` and texts as in perdure_pool_description. */
@@ -1075,6 +1080,7 @@ typedef struct perdure_replicated_rpc_client_place {
   size_t size;
   uint64_t client_id;
   uint64_t applied;
+  uint64_t waiting_bytes;
   perdure_code failure; /* PERDURE_OK, or why this server executes no call of it any more */
   char name[33];
   char failure_message[259];
@@ -1094,6 +1100,10 @@ perdure_code perdure_replicated_rpc_server_replace_peer(perdure_replicated_rpc_s
                                                         const char* which, const char* peer);
 perdure_code perdure_replicated_rpc_server_get_status(const perdure_replicated_rpc_server* server,
                                                       perdure_replicated_rpc_server_status* status);
+/* For Prometheus. *bytes is the length of the text, of which as much is copied as `room` has for it
+ * and a zero. */
+perdure_code perdure_replicated_rpc_server_get_metrics(const perdure_replicated_rpc_server* server,
+                                                       char* text, size_t room, size_t* bytes);
 /* *there says how many clients there are; the first `count` are described. Each has its size. */
 perdure_code perdure_replicated_rpc_server_get_clients(const perdure_replicated_rpc_server* server,
                                                        perdure_replicated_rpc_client_place* clients,
@@ -1128,8 +1138,16 @@ typedef struct perdure_replicated_rpc_client_status {
   uint64_t earlier_durable;
   uint64_t begun;
   uint64_t applied;
+  uint64_t calls_bytes;
+  uint64_t calls_bytes_max;
+  size_t quorum;
+  size_t replicas;
+  size_t replicas_up;
   uint32_t epoch;
-  uint32_t reserved; /* 0 */
+  perdure_code unread;  /* PERDURE_OK, or why it learns nothing of effects now */
+  perdure_code failure; /* PERDURE_OK, or why it calls nothing any more */
+  char unread_message[254];
+  char failure_message[254];
 } perdure_replicated_rpc_client_status;
 
 /* *client is set on success only. See ReplicatedRpcClient::open. */
@@ -1160,6 +1178,9 @@ perdure_code perdure_replicated_rpc_client_handle_of(const perdure_replicated_rp
                                                      uint64_t sequence, perdure_rpc_handle* handle);
 perdure_code perdure_replicated_rpc_client_get_status(const perdure_replicated_rpc_client* client,
                                                       perdure_replicated_rpc_client_status* status);
+/* As perdure_replicated_rpc_server_get_metrics. */
+perdure_code perdure_replicated_rpc_client_get_metrics(const perdure_replicated_rpc_client* client,
+                                                       char* text, size_t room, size_t* bytes);
 
 /* --- messages --------------------------------------------------------------------------------- */
 

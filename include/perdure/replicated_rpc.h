@@ -81,6 +81,8 @@ struct ReplicatedRpcClientPlace {
   std::string name;
   std::uint64_t client_id = 0;
   std::uint64_t applied = 0;  // sequence of the last call that was executed
+  /// Of its log, that are committed, as far as is known, and were not read yet.
+  std::uint64_t waiting_bytes = 0;
   /// Nothing more of it is executed by this server: its calls contradict what was executed.
   std::optional<Error> failure;
 };
@@ -92,6 +94,11 @@ struct ReplicatedRpcServerStatus {
   std::uint64_t rounds = 0;      // copies of everything that were written, so that old effects go
   std::optional<Error> waiting;  // for what it waits: of the quorum, for example
   std::optional<Error> failure;  // it executes nothing any more: Fenced, Corrupt, ...
+  std::uint64_t effects_bytes = 0;      // of the log of effects, that are kept
+  std::uint64_t effects_bytes_max = 0;  // when half of it is in use a round begins
+  std::size_t quorum = 0;               // of the log of effects, and of its replicas
+  std::size_t replicas = 0;
+  std::size_t replicas_up = 0;
   std::vector<ReplicatedRpcClientPlace> clients;
 };
 
@@ -129,6 +136,8 @@ class ReplicatedRpcServer {
   Result<void> replace_peer(const std::string& which, const std::string& peer);
 
   ReplicatedRpcServerStatus status() const;
+  /// The same as text for Prometheus, each value with the label `service`: docs/rpc.md has a table.
+  std::string metrics() const;
 
  private:
   class State;
@@ -154,6 +163,13 @@ struct ReplicatedRpcClientStatus {
   std::uint64_t earlier_durable = 0;  // when it was opened: calls of earlier processes
   std::uint64_t begun = 0;            // sequence of the last call
   std::uint64_t applied = 0;          // up to here, as far as it has learned
+  std::uint64_t calls_bytes = 0;      // of its log, that are kept
+  std::uint64_t calls_bytes_max = 0;
+  std::size_t quorum = 0;  // of its log, and of its replicas
+  std::size_t replicas = 0;
+  std::size_t replicas_up = 0;
+  std::optional<Error> unread;   // why it learns nothing of effects now
+  std::optional<Error> failure;  // it calls nothing any more: Fenced, Corrupt
 };
 
 /// A client. Its calls are a replicated log of which it is the writer.
@@ -201,6 +217,8 @@ class ReplicatedRpcClient {
   /// its sequences are given again.
   RpcHandle handle_of(std::uint64_t sequence) const;
   ReplicatedRpcClientStatus status() const;
+  /// The same as text for Prometheus, each value with the labels `service` and `client`.
+  std::string metrics() const;
 
  private:
   class State;

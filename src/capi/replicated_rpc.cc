@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "capi/failure.h"
@@ -36,10 +37,10 @@ struct perdure_replicated_rpc_client {
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_options, reserved);
-PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_status, failure_message);
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_status, replicas_up);
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_place, failure_message);
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_options, reserved);
-PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_status, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_status, failure_message);
 
 namespace {
 
@@ -113,6 +114,12 @@ perdure_code give_error(const std::optional<perdure::Error>& error, char (&messa
   return number_of(error->code);
 }
 
+/// As much as there is room for, and a zero. Returns the length of the whole.
+std::size_t give_long_text(const std::string& from, char* to, std::size_t room) {
+  if (room != 0) to[from.copy(to, room - 1)] = '\0';
+  return from.size();
+}
+
 perdure_replicated_rpc_server_status status_of(const perdure::ReplicatedRpcServerStatus& now) {
   perdure_replicated_rpc_server_status told{};
   told.executed = now.executed;
@@ -120,6 +127,28 @@ perdure_replicated_rpc_server_status status_of(const perdure::ReplicatedRpcServe
   told.rounds = now.rounds;
   told.epoch = now.epoch.value;
   told.waiting = give_error(now.waiting, told.waiting_message);
+  told.failure = give_error(now.failure, told.failure_message);
+  told.effects_bytes = now.effects_bytes;
+  told.effects_bytes_max = now.effects_bytes_max;
+  told.quorum = now.quorum;
+  told.replicas = now.replicas;
+  told.replicas_up = now.replicas_up;
+  return told;
+}
+
+perdure_replicated_rpc_client_status status_of(const perdure::ReplicatedRpcClientStatus& now) {
+  perdure_replicated_rpc_client_status told{};
+  told.client_id = now.client_id;
+  told.earlier_durable = now.earlier_durable;
+  told.begun = now.begun;
+  told.applied = now.applied;
+  told.calls_bytes = now.calls_bytes;
+  told.calls_bytes_max = now.calls_bytes_max;
+  told.quorum = now.quorum;
+  told.replicas = now.replicas;
+  told.replicas_up = now.replicas_up;
+  told.epoch = now.epoch.value;
+  told.unread = give_error(now.unread, told.unread_message);
   told.failure = give_error(now.failure, told.failure_message);
   return told;
 }
@@ -129,6 +158,7 @@ perdure_replicated_rpc_client_place replicated_place_of(
   perdure_replicated_rpc_client_place told{};
   told.client_id = client.client_id;
   told.applied = client.applied;
+  told.waiting_bytes = client.waiting_bytes;
   told.failure = give_error(client.failure, told.failure_message);
   give_text(client.name, told.name);
   return told;
@@ -177,6 +207,17 @@ perdure_code perdure_replicated_rpc_server_get_status(
   return guarded(server, [&]() -> perdure_code {
     if (server == nullptr || status == nullptr) return fail("server and status must not be NULL");
     return give_sized(status_of(server->server.status()), status);
+  });
+}
+
+perdure_code perdure_replicated_rpc_server_get_metrics(const perdure_replicated_rpc_server* server,
+                                                       char* text, size_t room, size_t* bytes) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || bytes == nullptr || !is_record(text, room)) {
+      return fail("server, text and bytes must not be NULL");
+    }
+    *bytes = give_long_text(server->server.metrics(), text, room);
+    return PERDURE_OK;
   });
 }
 
@@ -274,13 +315,17 @@ perdure_code perdure_replicated_rpc_client_get_status(
     const perdure_replicated_rpc_client* client, perdure_replicated_rpc_client_status* status) {
   return guarded(client, [&]() -> perdure_code {
     if (client == nullptr || status == nullptr) return fail("client and status must not be NULL");
-    const perdure::ReplicatedRpcClientStatus now = client->client.status();
-    perdure_replicated_rpc_client_status told{};
-    told.client_id = now.client_id;
-    told.earlier_durable = now.earlier_durable;
-    told.begun = now.begun;
-    told.applied = now.applied;
-    told.epoch = now.epoch.value;
-    return give_sized(told, status);
+    return give_sized(status_of(client->client.status()), status);
+  });
+}
+
+perdure_code perdure_replicated_rpc_client_get_metrics(const perdure_replicated_rpc_client* client,
+                                                       char* text, size_t room, size_t* bytes) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || bytes == nullptr || !is_record(text, room)) {
+      return fail("client, text and bytes must not be NULL");
+    }
+    *bytes = give_long_text(client->client.metrics(), text, room);
+    return PERDURE_OK;
   });
 }

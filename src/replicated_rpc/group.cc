@@ -116,6 +116,11 @@ Result<void> read_all(const ReplicatedRpcGroup& group, Log& log, const std::stri
   return {};
 }
 
+std::size_t replicas_up(const LogStatus& log) {
+  return static_cast<std::size_t>(std::count_if(log.replicas.begin(), log.replicas.end(),
+                                                [](const auto& each) { return each.up; }));
+}
+
 Result<void> check_replacement(const ReplicatedRpcGroup& group, const std::string& which,
                                const std::string& peer) {
   const auto is_peer = [&](const std::string& name) {

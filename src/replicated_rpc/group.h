@@ -64,6 +64,8 @@ Result<Log> open_or_create(const ReplicatedRpcGroup& group, LogOptions options,
 Result<void> read_all(const ReplicatedRpcGroup& group, Log& log, const std::string& pool,
                       const std::function<Result<void>(const Record&)>& visit);
 
+std::size_t replicas_up(const LogStatus& log);
+
 /// Whether one may come for the other, or has already.
 /// Errors: InvalidArgument (neither is one of the peers), AlreadyExists (both are).
 Result<void> check_replacement(const ReplicatedRpcGroup& group, const std::string& which,

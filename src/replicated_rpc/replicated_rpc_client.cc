@@ -18,6 +18,7 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "replicated_rpc/group.h"
+#include "replicated_rpc/metrics.h"
 #include "replicated_rpc/records.h"
 
 namespace perdure {
@@ -66,6 +67,7 @@ class ReplicatedRpcClient::State {
   Result<void> replace_peer(const std::string& which, const std::string& peer);
   RpcHandle handle_of(std::uint64_t sequence);
   ReplicatedRpcClientStatus status();
+  std::string metrics();
 
   const std::uint32_t process = forks_so_far();
 
@@ -99,6 +101,7 @@ class ReplicatedRpcClient::State {
   Nanoseconds read_again_ PERDURE_GUARDED_BY(mutex_){0};    // effects, not before
   std::optional<Error> unread_ PERDURE_GUARDED_BY(mutex_);  // why they could not be
   std::optional<Error> over_ PERDURE_GUARDED_BY(mutex_);    // why they are not its own any more
+  std::optional<Error> fenced_ PERDURE_GUARDED_BY(mutex_);  // from its log, as far as was noticed
   std::uint64_t client_id_ PERDURE_GUARDED_BY(mutex_) = 0;  // 0: its log has no record yet
   std::uint64_t earlier_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::uint64_t begun_ PERDURE_GUARDED_BY(mutex_) = 0;
@@ -165,7 +168,8 @@ Result<void> ReplicatedRpcClient::State::note_own(const Record& record) {
 void ReplicatedRpcClient::State::look_after() {
   while (!stopping_.load()) {
     MutexLock lock(mutex_);
-    (void)log_->poll(looks_.next());  // what is wrong the next call says
+    const auto polled = log_->poll(looks_.next());  // what is wrong the next call says
+    if (!polled.ok() && polled.code() == ErrorCode::Fenced) fenced_ = polled.error();
     lock.wait_for(idle_, kLookAfter);
   }
 }
@@ -383,7 +387,27 @@ RpcHandle ReplicatedRpcClient::State::handle_of(std::uint64_t sequence) {
 
 ReplicatedRpcClientStatus ReplicatedRpcClient::State::status() {
   MutexLock lock(mutex_);
-  return {client_id_, log_->status().epoch, earlier_, begun_, applied_};
+  const LogStatus calls = log_->status();
+  ReplicatedRpcClientStatus status;
+  status.client_id = client_id_;
+  status.epoch = calls.epoch;
+  status.earlier_durable = earlier_;
+  status.begun = begun_;
+  status.applied = applied_;
+  status.calls_bytes = calls.tail.value - calls.head.value;
+  status.calls_bytes_max = calls.ring_bytes;
+  status.quorum = calls.quorum;
+  status.replicas = calls.replicas.size();
+  status.replicas_up = replicated_rpc::replicas_up(calls);
+  status.unread = unread_;
+  status.failure = over_ ? over_ : fenced_;
+  return status;
+}
+
+std::string ReplicatedRpcClient::State::metrics() {
+  const ReplicatedRpcClientStatus now = status();
+  MutexLock lock(mutex_);
+  return replicated_rpc::metrics_text(options_.group.service, options_.name, now);
 }
 
 void ReplicatedRpcClient::Delete::operator()(State* state) const {
@@ -438,6 +462,11 @@ RpcHandle ReplicatedRpcClient::handle_of(std::uint64_t sequence) const {
 ReplicatedRpcClientStatus ReplicatedRpcClient::status() const {
   if (state_ == nullptr || state_->process != forks_so_far()) return {};
   return state_->status();
+}
+
+std::string ReplicatedRpcClient::metrics() const {
+  if (state_ == nullptr || state_->process != forks_so_far()) return {};
+  return state_->metrics();
 }
 
 }  // namespace perdure

@@ -23,6 +23,7 @@
 #include "core/try.h"
 #include "replicated_rpc/effects.h"
 #include "replicated_rpc/group.h"
+#include "replicated_rpc/metrics.h"
 
 namespace perdure {
 
@@ -87,6 +88,7 @@ class ReplicatedRpcServer::State {
   Result<void> read(std::uint64_t at, std::span<std::byte> into, Nanoseconds timeout);
   Result<void> replace_peer(const std::string& which, const std::string& peer);
   ReplicatedRpcServerStatus status();
+  std::string metrics();
 
   const std::uint32_t process = forks_so_far();
 
@@ -495,16 +497,31 @@ ReplicatedRpcServerStatus ReplicatedRpcServer::State::status() {
   const Caller caller(*this);
   MutexLock lock(mutex_);
   ReplicatedRpcServerStatus status = counted_;
+  const LogStatus effects = log_->status();
+  status.effects_bytes = effects.tail.value - effects.head.value;
+  status.effects_bytes_max = effects.ring_bytes;
+  status.quorum = effects.quorum;
+  status.replicas = effects.replicas.size();
+  status.replicas_up = replicated_rpc::replicas_up(effects);
   std::map<std::string, ReplicatedRpcClientPlace> places;
   for (const auto& [name, place] : effects_.places()) {
-    places[name] = {name, place.client_id, place.applied, std::nullopt};
+    places[name] = {name, place.client_id, place.applied, 0, std::nullopt};
   }
   for (const auto& [name, calls] : calls_) {
     places[name].name = name;
     places[name].failure = calls.failure;
+    if (!calls.reader) continue;
+    const Lsn read = calls.reader->position();
+    places[name].waiting_bytes = std::max(calls.reader->committed(), read).value - read.value;
   }
   for (auto& [name, place] : places) status.clients.push_back(std::move(place));
   return status;
+}
+
+std::string ReplicatedRpcServer::State::metrics() {
+  const ReplicatedRpcServerStatus now = status();
+  MutexLock lock(mutex_);
+  return replicated_rpc::metrics_text(options_.group.service, now);
 }
 
 void ReplicatedRpcServer::Delete::operator()(State* state) const {
@@ -545,6 +562,11 @@ Result<void> ReplicatedRpcServer::replace_peer(const std::string& which, const s
 ReplicatedRpcServerStatus ReplicatedRpcServer::status() const {
   if (state_ == nullptr || state_->process != forks_so_far()) return {};
   return state_->status();
+}
+
+std::string ReplicatedRpcServer::metrics() const {
+  if (state_ == nullptr || state_->process != forks_so_far()) return {};
+  return state_->metrics();
 }
 
 }  // namespace perdure

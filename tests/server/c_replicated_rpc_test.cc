@@ -151,6 +151,10 @@ TEST_F(CReplicatedRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_EQ(status.client_id, handle.client_id);
   EXPECT_EQ(status.begun, 4u);
   EXPECT_EQ(status.applied, 4u);
+  EXPECT_EQ(status.quorum, 2u);
+  EXPECT_EQ(status.replicas, kPeers);
+  EXPECT_LT(status.calls_bytes, status.calls_bytes_max);
+  EXPECT_EQ(status.failure, PERDURE_OK);
   EXPECT_GE(status.epoch, 1u);
   perdure_rpc_handle same{};
   ASSERT_EQ(perdure_replicated_rpc_client_handle_of(client_, 4, &same), PERDURE_OK);
@@ -167,6 +171,10 @@ TEST_F(CReplicatedRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_GE(served.epoch, 1u);
   EXPECT_EQ(served.failure, PERDURE_OK);
   EXPECT_STREQ(served.failure_message, "");
+  EXPECT_EQ(served.quorum, 2u);
+  EXPECT_EQ(served.replicas, kPeers);
+  EXPECT_GT(served.effects_bytes, 0u);
+  EXPECT_LT(served.effects_bytes, served.effects_bytes_max);
   perdure_replicated_rpc_client_place place{};
   place.size = sizeof place;
   std::size_t there = 0;
@@ -175,6 +183,31 @@ TEST_F(CReplicatedRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_STREQ(place.name, "teller");
   EXPECT_EQ(place.applied, 4u);
   EXPECT_EQ(place.failure, PERDURE_OK);
+}
+
+TEST_F(CReplicatedRpc, MetricsAreTextOfWhateverRoomThereIs) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(deposit_five(), 5);
+  const std::string executed = "perdure_replicated_rpc_executed_total{service=\"bank\"} 1\n";
+  const std::string applied =
+      "perdure_replicated_rpc_caller_applied{service=\"bank\",client=\"teller\"} 1\n";
+  std::size_t bytes = 0;
+  ASSERT_EQ(perdure_replicated_rpc_server_get_metrics(server_, nullptr, 0, &bytes), PERDURE_OK);
+  std::vector<char> text(bytes + 100, 'x');
+  ASSERT_EQ(perdure_replicated_rpc_server_get_metrics(server_, text.data(), text.size(), &bytes),
+            PERDURE_OK);
+  EXPECT_EQ(std::strlen(text.data()), bytes);
+  EXPECT_NE(std::string(text.data()).find(executed), std::string::npos) << text.data();
+  text.assign(10, 'x');
+  ASSERT_EQ(perdure_replicated_rpc_client_get_metrics(client_, text.data(), 9, &bytes), PERDURE_OK);
+  EXPECT_GT(bytes, 9u);
+  EXPECT_EQ(std::strlen(text.data()), 8u);
+  EXPECT_EQ(text[9], 'x');
+  text.assign(bytes + 100, 'x');
+  ASSERT_EQ(perdure_replicated_rpc_client_get_metrics(client_, text.data(), text.size(), &bytes),
+            PERDURE_OK);
+  EXPECT_NE(std::string(text.data()).find(applied), std::string::npos) << text.data();
 }
 
 /// A second server is busy, or fences the first one, which says so.
@@ -287,6 +320,10 @@ TEST_F(CReplicatedRpc, HandlesThatAreNotThereAreRefused) {
             PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_replicated_rpc_server_get_status(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_replicated_rpc_server_get_clients(nullptr, nullptr, 0, &bytes),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_replicated_rpc_server_get_metrics(nullptr, nullptr, 0, &bytes),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_replicated_rpc_client_get_metrics(nullptr, nullptr, 0, &bytes),
             PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_replicated_rpc_client_call(nullptr, 1, "x", 1, 0, &handle),
             PERDURE_INVALID_ARGUMENT);

@@ -245,6 +245,50 @@ TEST_F(ReplicatedRpc, EachCallIsExecutedOnceAndHasItsReply) {
   EXPECT_EQ(server.status().refused, 3U);
 }
 
+/// The value of a metric with these labels, NAME{LABELS}; -1: there is none.
+double metric(const std::string& text, const std::string& name) {
+  const std::size_t at = ("\n" + text).find("\n" + name + " ");
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 1));
+}
+
+TEST_F(ReplicatedRpc, MetricsSayHowFarEachClientIsAndWhatIsUp) {
+  ReplicatedRpcServer server = serve();
+  std::optional<ReplicatedRpcClient> older(client("teller-1"));
+  for (int call = 0; call < 3; ++call) expect(*older, begin(*older), RpcLevel::Applied);
+  const std::string bank = "{service=\"bank\"}";
+  const std::string teller = "{service=\"bank\",client=\"teller-1\"}";
+  const std::string name = "perdure_replicated_rpc_";
+  std::string text = server.metrics();
+  EXPECT_EQ(metric(text, name + "executing" + bank), 1) << text;
+  EXPECT_EQ(metric(text, name + "fenced" + bank), 0);
+  EXPECT_EQ(metric(text, name + "executed_total" + bank), 3);
+  EXPECT_EQ(metric(text, name + "quorum" + bank), 2);
+  EXPECT_EQ(metric(text, name + "replicas" + bank), 3);
+  EXPECT_GT(metric(text, name + "effects_bytes" + bank), 0);
+  EXPECT_LT(metric(text, name + "effects_bytes" + bank),
+            metric(text, name + "effects_bytes_max" + bank));
+  EXPECT_EQ(metric(text, name + "client_executed" + teller), 3);
+  EXPECT_EQ(metric(text, name + "client_waiting_bytes" + teller), 0);
+  text = older->metrics();
+  EXPECT_EQ(metric(text, name + "caller_begun" + teller), 3) << text;
+  EXPECT_EQ(metric(text, name + "caller_applied" + teller), 3);
+  EXPECT_EQ(metric(text, name + "caller_fenced" + teller), 0);
+
+  // A peer goes; and a newer process has the name.
+  peers_[2]->kill();
+  ReplicatedRpcClient newer = client("teller-1");
+  expect(newer, begin(newer), RpcLevel::Applied);
+  const auto seen = [&] {
+    return metric(server.metrics(), name + "replicas_up" + bank) == 2 &&
+           metric(older->metrics(), name + "caller_fenced" + teller) == 1;
+  };
+  for (const Deadline deadline = Deadline::after(kBankPatience); !seen() && !deadline.passed();) {
+    test::pause_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(seen()) << server.metrics() << older->metrics();
+  EXPECT_EQ(metric(older->metrics(), name + "caller_usable" + teller), 0);
+}
+
 TEST_F(ReplicatedRpc, TheNextServerExecutesWhatWasDurableWithoutItsClient) {
   std::map<std::uint64_t, std::uint64_t> durable;
   {

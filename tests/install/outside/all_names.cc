@@ -210,6 +210,7 @@ void name_replicated_rpc() {
   name(&ReplicatedRpcServer::read);
   name(&ReplicatedRpcServer::replace_peer);
   name(&ReplicatedRpcServer::status);
+  name(&ReplicatedRpcServer::metrics);
   name(&ReplicatedRpcClient::open);
   name(&ReplicatedRpcClient::call);
   name(&ReplicatedRpcClient::wait);
@@ -217,6 +218,7 @@ void name_replicated_rpc() {
   name(&ReplicatedRpcClient::replace_peer);
   name(&ReplicatedRpcClient::handle_of);
   name(&ReplicatedRpcClient::status);
+  name(&ReplicatedRpcClient::metrics);
 }
 
 void name_kv() {
@@ -259,5 +261,5 @@ int main() {
   name_life<ReplicatedRpcServer>();
   name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 171 ? "all" : "not all") << '\n';
+  std::cout << (named == 173 ? "all" : "not all") << '\n';
 }
