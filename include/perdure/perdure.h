@@ -1052,9 +1052,10 @@ typedef struct perdure_replicated_rpc_server_options {
   uint32_t replies;
   uint32_t reply_bytes_max;
   uint32_t application;
+  uint32_t attempts_max;
   bool never_reconnect;
   bool take_over;      /* fence a server that still executes, instead of PERDURE_BUSY */
-  uint8_t reserved[6]; /* 0 */
+  uint8_t reserved[2]; /* 0 */
 } perdure_replicated_rpc_server_options;
 
 /* `size` and texts as in perdure_log_status. */
@@ -1073,6 +1074,8 @@ typedef struct perdure_replicated_rpc_server_status {
   size_t quorum;
   size_t replicas;
   size_t replicas_up;
+  size_t careful;
+  uint64_t set_aside;
 } perdure_replicated_rpc_server_status;
 
 /* One client of a service. `size` and texts as in perdure_pool_description. */
@@ -1081,9 +1084,10 @@ typedef struct perdure_replicated_rpc_client_place {
   uint64_t client_id;
   uint64_t applied;
   uint64_t waiting_bytes;
+  uint32_t attempts;    /* servers that have ended in its next call */
   perdure_code failure; /* PERDURE_OK, or why this server executes no call of it any more */
   char name[33];
-  char failure_message[259];
+  char failure_message[255];
 } perdure_replicated_rpc_client_place;
 
 /* *server is set on success only. See ReplicatedRpcServer::open. Any number of threads may use it

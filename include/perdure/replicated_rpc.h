@@ -75,6 +75,9 @@ struct ReplicatedRpcServerOptions {
   std::map<std::uint32_t, RpcHandler> handlers;  // by operator
   /// End the session of a server that still executes (it is fenced), instead of answering Busy.
   bool take_over = false;
+  /// A call in whose handler so many servers have ended without a word is refused with SystemError,
+  /// and its reply is `dropped`. At most 1000.
+  std::uint32_t attempts_max = 3;
 };
 
 struct ReplicatedRpcClientPlace {
@@ -83,6 +86,7 @@ struct ReplicatedRpcClientPlace {
   std::uint64_t applied = 0;  // sequence of the last call that was executed
   /// Of its log, that are committed, as far as is known, and were not read yet.
   std::uint64_t waiting_bytes = 0;
+  std::uint32_t attempts = 0;  // servers that have ended in its next call
   /// Nothing more of it is executed by this server: its calls contradict what was executed.
   std::optional<Error> failure;
 };
@@ -91,6 +95,7 @@ struct ReplicatedRpcServerStatus {
   Epoch epoch;
   std::uint64_t executed = 0;    // calls since it was opened, refused ones among them
   std::uint64_t refused = 0;     // by their handlers, or for want of one
+  std::uint64_t set_aside = 0;   // refused, for servers have ended in their handlers
   std::uint64_t rounds = 0;      // copies of everything that were written, so that old effects go
   std::optional<Error> waiting;  // for what it waits: of the quorum, for example
   std::optional<Error> failure;  // it executes nothing any more: Fenced, Corrupt, ...
@@ -99,6 +104,9 @@ struct ReplicatedRpcServerStatus {
   std::size_t quorum = 0;               // of the log of effects, and of its replicas
   std::size_t replicas = 0;
   std::size_t replicas_up = 0;
+  /// Clients whose calls are executed one at a time, for the server before has ended without a
+  /// word, and it may have been in one of them.
+  std::size_t careful = 0;
   std::vector<ReplicatedRpcClientPlace> clients;
 };
 
@@ -117,8 +125,8 @@ class ReplicatedRpcServer {
 
   ReplicatedRpcServer(ReplicatedRpcServer&&) noexcept;
   ReplicatedRpcServer& operator=(ReplicatedRpcServer&&) noexcept;
-  /// Waits for the handler that runs, and ends the session. What is durable and not executed the
-  /// next server executes.
+  /// Waits for the handler that runs, says that this server ends in order, and ends the session.
+  /// What is durable and not executed the next server executes.
   ~ReplicatedRpcServer();
 
   /// Bytes of the handlers, of whole calls, all of them committed.
@@ -203,7 +211,7 @@ class ReplicatedRpcClient {
   /// (its pools are older than what was executed), InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
-  /// Waits until it is applied and returns its reply. `dropped` and `cancelled` are never set.
+  /// Waits until it is applied and returns its reply. `cancelled` is never set.
   /// Errors: those of wait; NotFound: its reply is not kept any more.
   Result<RpcReply> reply(const RpcHandle& handle,
                          std::chrono::milliseconds timeout = std::chrono::seconds(30));

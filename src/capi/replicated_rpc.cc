@@ -37,7 +37,7 @@ struct perdure_replicated_rpc_client {
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_options, reserved);
-PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_status, replicas_up);
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_status, set_aside);
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_place, failure_message);
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_options, reserved);
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_status, failure_message);
@@ -90,6 +90,7 @@ perdure_code options_of(const perdure_replicated_rpc_server_options* options,
   set(given.replies, opened.replies);
   set(given.reply_bytes_max, opened.reply_bytes_max);
   set(given.application, opened.application);
+  set(given.attempts_max, opened.attempts_max);
   opened.take_over = given.take_over;
   return PERDURE_OK;
 }
@@ -128,6 +129,8 @@ perdure_replicated_rpc_server_status status_of(const perdure::ReplicatedRpcServe
   told.epoch = now.epoch.value;
   told.waiting = give_error(now.waiting, told.waiting_message);
   told.failure = give_error(now.failure, told.failure_message);
+  told.careful = now.careful;
+  told.set_aside = now.set_aside;
   told.effects_bytes = now.effects_bytes;
   told.effects_bytes_max = now.effects_bytes_max;
   told.quorum = now.quorum;
@@ -159,6 +162,7 @@ perdure_replicated_rpc_client_place replicated_place_of(
   told.client_id = client.client_id;
   told.applied = client.applied;
   told.waiting_bytes = client.waiting_bytes;
+  told.attempts = client.attempts;
   told.failure = give_error(client.failure, told.failure_message);
   give_text(client.name, told.name);
   return told;

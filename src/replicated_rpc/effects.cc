@@ -14,8 +14,10 @@
 namespace perdure::replicated_rpc {
 namespace {
 
-/// In the sequence of Sizes: "effects" and the version of the format.
-constexpr std::uint64_t kMagic = 0x0173746365666665;
+/// In the sequence of Sizes: "effects" and the version of the format. In version 1 nothing was said
+/// of openings.
+constexpr std::uint64_t kMagic = 0x0273746365666665;
+constexpr std::uint64_t kMagicOfVersion1 = 0x0173746365666665;
 constexpr std::size_t kSizesBytes = 32;
 constexpr std::uint64_t kNameBytesMax = 32;
 
@@ -33,6 +35,36 @@ std::vector<std::byte> encode(const Sizes& sizes) {
 std::uint64_t place_bytes(const Sizes& sizes) {
   return item_bytes(kNameBytesMax, 0) +
          sizes.replies * item_bytes(kNameBytesMax, sizes.reply_bytes_max);
+}
+
+bool is_same(const Tried& one, const Tried& other) {
+  return one.client_id == other.client_id && one.sequence == other.sequence &&
+         one.generation == other.generation;
+}
+
+RecordItem mark_of(const RpcCall& call) {
+  RecordItem mark;
+  mark.type = ItemType::Applied;
+  mark.number = call.client_id;
+  mark.sequence = call.sequence;
+  mark.generation = call.generation;
+  mark.name = call.client;
+  return mark;
+}
+
+RecordItem item_of(ItemType type, const std::string& name, const Tried& tried) {
+  RecordItem item;
+  item.type = type;
+  item.number = tried.client_id;
+  item.sequence = tried.sequence;
+  item.generation = tried.generation;
+  item.status = tried.ends;
+  item.name = name;
+  return item;
+}
+
+Tried tried_of(const RecordItem& item) {
+  return {item.number, item.sequence, item.generation, item.status};
 }
 
 Error wrong(const char* what) {
@@ -161,12 +193,7 @@ std::optional<ErrorCode> Effects::execute(const RpcCall& call, const RpcHandler*
   if (outcome.ok() && *outcome > reply_.size()) {
     outcome = Error{ErrorCode::SystemError, "a reply that is too long"};
   }
-  RecordItem mark;
-  mark.type = ItemType::Applied;
-  mark.number = call.client_id;
-  mark.sequence = call.sequence;
-  mark.generation = call.generation;
-  mark.name = call.client;
+  RecordItem mark = mark_of(call);
   if (outcome.ok()) {
     mark.bytes = std::span(reply_).first(*outcome);
   } else {
@@ -177,10 +204,20 @@ std::optional<ErrorCode> Effects::execute(const RpcCall& call, const RpcHandler*
                                                  call.client, outcome.error().message));
     }
   }
-  append_item(record_, mark);
-  note_applied(mark);
+  add_mark(mark);
   if (outcome.ok()) return std::nullopt;
   return outcome.code();
+}
+
+void Effects::drop(const RpcCall& call) {
+  RecordItem mark = mark_of(call);
+  mark.status = kDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError));
+  add_mark(mark);
+}
+
+void Effects::add_mark(const RecordItem& mark) {
+  append_item(record_, mark);
+  note_applied(mark);
 }
 
 std::vector<std::byte> Effects::take_record() { return std::exchange(record_, {}); }
@@ -228,12 +265,23 @@ Result<void> Effects::apply_item(const RecordItem& item, Lsn lsn) {
       if (round_) complete_from_ = round_->begun;
       round_.reset();
       return {};
+    case ItemType::Opened: note_opened(item.number); return {};
+    case ItemType::Ended:
+      open_ = careful_ = false;
+      trying_.reset();
+      return {};
+    case ItemType::Trying:
+      trying_name_ = item.name;
+      trying_ = tried_of(item);
+      return {};
+    case ItemType::Tried: tried_[std::string(item.name)] = tried_of(item); return {};
   }
   return wrong("has an item that nobody knows");
 }
 
 Result<void> Effects::apply_sizes(const RecordItem& item) {
-  if (item.sequence != kMagic || item.bytes.size() != kSizesBytes) {
+  const bool known = item.sequence == kMagic || item.sequence == kMagicOfVersion1;
+  if (!known || item.bytes.size() != kSizesBytes) {
     return Error{ErrorCode::VersionMismatch,
                  "the log of effects is of another version of this library, or no such log"};
   }
@@ -259,6 +307,50 @@ void Effects::note_applied(const RecordItem& item) {
   place.applied = item.sequence;
   place.generation = item.generation;
   keep(place, item);
+  if (const auto tried = tried_.find(item.name); tried != tried_.end()) tried_.erase(tried);
+  if (trying_ && trying_name_ == item.name) trying_.reset();
+}
+
+void Effects::note_opened(std::uint64_t flags) {
+  if ((flags & kDied) != 0 && trying_) {
+    Tried& tried = tried_[trying_name_];
+    if (!is_same(tried, *trying_)) tried = *trying_;
+    ++tried.ends;
+  }
+  trying_.reset();
+  open_ = true;
+  careful_ = (flags & kCareful) != 0;
+}
+
+std::vector<std::byte> Effects::note(const RecordItem& item) {
+  std::vector<std::byte> record;
+  append_item(record, item);
+  (void)apply_item(item, {});  // is none of those that can fail
+  return record;
+}
+
+std::vector<std::byte> Effects::note_opened(bool died, bool careful) {
+  RecordItem item;
+  item.type = ItemType::Opened;
+  item.number = (died ? kDied : 0) | (careful ? kCareful : 0);
+  return note(item);
+}
+
+std::vector<std::byte> Effects::note_ended() {
+  RecordItem item;
+  item.type = ItemType::Ended;
+  return note(item);
+}
+
+std::vector<std::byte> Effects::note_trying(const RpcCall& call) {
+  return note(item_of(ItemType::Trying, std::string(call.client),
+                      {call.client_id, call.sequence, call.generation, 0}));
+}
+
+std::uint32_t Effects::ends_in(const RpcCall& call) const {
+  const auto tried = tried_.find(call.client);
+  const Tried wanted{call.client_id, call.sequence, call.generation, 0};
+  return tried != tried_.end() && is_same(tried->second, wanted) ? tried->second.ends : 0;
 }
 
 void Effects::keep(Place& place, const RecordItem& item) {
@@ -268,6 +360,7 @@ void Effects::keep(Place& place, const RecordItem& item) {
 
 std::vector<std::byte> Effects::begin_round() const {
   std::vector<std::byte> record = first_record(*sizes_);
+  append_tried(record);
   RecordItem begin;
   begin.type = ItemType::RoundBegin;
   append_item(record, begin);
@@ -301,6 +394,20 @@ std::vector<std::byte> Effects::next_piece() const {
   ++step.number;
   append_item(record, step);
   return record;
+}
+
+/// Of openings and calls that were tried all that is known. It changes nothing for who knows it.
+void Effects::append_tried(std::vector<std::byte>& record) const {
+  if (open_) {
+    RecordItem opened;
+    opened.type = ItemType::Opened;
+    opened.number = careful_ ? kCareful : 0;
+    append_item(record, opened);
+  }
+  if (trying_) append_item(record, item_of(ItemType::Trying, trying_name_, *trying_));
+  for (const auto& [name, tried] : tried_) {
+    append_item(record, item_of(ItemType::Tried, name, tried));
+  }
 }
 
 /// As many as go into a page, but one at least. `step` says how far it got.

@@ -59,6 +59,14 @@ struct Place {
   std::deque<KeptReply> replies;
 };
 
+/// A call in which servers have ended, or may end.
+struct Tried {
+  std::uint64_t client_id = 0;
+  std::uint64_t sequence = 0;
+  std::uint32_t generation = 0;
+  std::uint32_t ends = 0;  // how many
+};
+
 /// The copy of everything that goes round.
 struct Round {
   Lsn begun;
@@ -95,6 +103,25 @@ class Effects {
   /// Of the transaction, which is over with it.
   std::vector<std::byte> take_record();
 
+  // Servers that end without a word, and the calls that they were at. Each note is a record of its
+  // own, applied here at once, while no transaction is open.
+
+  /// A server has begun to execute, and has not ended in order.
+  bool is_open() const { return open_; }
+  /// That server tried calls one at a time.
+  bool is_careful() const { return careful_; }
+  /// `died`: the server before has ended without a word. Then the call that it tried has ended it.
+  std::vector<std::byte> note_opened(bool died, bool careful);
+  std::vector<std::byte> note_ended();
+  /// Before it is executed alone.
+  std::vector<std::byte> note_trying(const RpcCall& call);
+  /// How many servers have ended in it.
+  std::uint32_t ends_in(const RpcCall& call) const;
+  /// By client: at most its next call.
+  const std::map<std::string, Tried, std::less<>>& tried() const { return tried_; }
+  /// Refuses one more call in the transaction, without its handler.
+  void drop(const RpcCall& call);
+
   // The round. Its records are applied, too, when they have their place in the log.
 
   const std::optional<Round>& round() const { return round_; }
@@ -109,9 +136,13 @@ class Effects {
 
   Result<void> apply_item(const RecordItem& item, Lsn lsn);
   Result<void> apply_sizes(const RecordItem& item);
+  void add_mark(const RecordItem& mark);
   void note_applied(const RecordItem& item);
   void keep(Place& place, const RecordItem& item);
   void append_places(std::vector<std::byte>& record, RecordItem& step) const;
+  void append_tried(std::vector<std::byte>& record) const;
+  void note_opened(std::uint64_t flags);
+  std::vector<std::byte> note(const RecordItem& item);
 
   std::optional<Sizes> sizes_;
   std::vector<std::byte> bytes_;
@@ -119,6 +150,11 @@ class Effects {
   Places places_;
   std::vector<std::byte> record_;  // of the transaction
   std::vector<std::byte> reply_;
+  bool open_ = false;
+  bool careful_ = false;
+  std::string trying_name_;  // of its client
+  std::optional<Tried> trying_;
+  std::map<std::string, Tried, std::less<>> tried_;
   std::optional<Round> round_;
   Lsn complete_from_;
 };

@@ -67,22 +67,57 @@ class Server {
       return random.below(reply.size() + 1);
     };
     for (std::uint64_t count = 0; count < 1 + random.below(3); ++count) {
-      RpcCall call;
-      call.client = client;
-      call.client_id = 100 + static_cast<std::uint64_t>(client.back());
-      const auto place = effects.places().find(client);
-      call.sequence = place == effects.places().end() ? 1 : place->second.applied + 1;
-      call.generation = static_cast<std::uint32_t>(log.size());
-      (void)effects.execute(call, &handler);
+      (void)effects.execute(next_call(client), &handler);
     }
     log.push_back(effects.take_record());
+  }
+  RpcCall next_call(const std::string& client) const {
+    RpcCall call;
+    call.client = client;
+    call.client_id = 100 + static_cast<std::uint64_t>(client.back());
+    const auto place = effects.places().find(client);
+    call.sequence = place == effects.places().end() ? 1 : place->second.applied + 1;
+    call.generation = 7;
+    return call;
+  }
+  /// What a server says of itself: that it tries a call, begins, or ends.
+  void note(const std::string& client, Random& random) {
+    const std::uint64_t what = random.below(5);
+    if (what == 0) {
+      log.push_back(effects.note_ended());
+    } else if (what < 3) {
+      log.push_back(effects.note_opened(random.chance(2, 3), random.chance(1, 2)));
+    } else {
+      log.push_back(effects.note_trying(next_call(client)));
+    }
   }
 
   Effects effects;
   std::vector<std::vector<std::byte>> log;
 };
 
+void expect_same_tried(const Effects& one, const Effects& other) {
+  ASSERT_EQ(one.tried().size(), other.tried().size());
+  for (const auto& [name, tried] : one.tried()) {
+    const auto found = other.tried().find(name);
+    ASSERT_NE(found, other.tried().end()) << name;
+    EXPECT_EQ(tried.client_id, found->second.client_id);
+    EXPECT_EQ(tried.sequence, found->second.sequence);
+    EXPECT_EQ(tried.generation, found->second.generation);
+    EXPECT_EQ(tried.ends, found->second.ends);
+  }
+}
+
 void expect_same(const Effects& one, const Effects& other) {
+  EXPECT_EQ(one.is_open(), other.is_open());
+  EXPECT_EQ(one.is_careful(), other.is_careful());
+  ASSERT_NO_FATAL_FAILURE(expect_same_tried(one, other));
+  // And if the server has died in what it tries.
+  Effects one_later = one;
+  Effects other_later = other;
+  (void)one_later.note_opened(true, false);
+  (void)other_later.note_opened(true, false);
+  ASSERT_NO_FATAL_FAILURE(expect_same_tried(one_later, other_later));
   ASSERT_TRUE(std::equal(one.bytes().begin(), one.bytes().end(), other.bytes().begin(),
                          other.bytes().end()));
   ASSERT_EQ(one.places().size(), other.places().size());
@@ -108,6 +143,9 @@ TEST(Effects, AreTheSameFromTheLastWholeRoundOnAndGoOnAfterAnyRecord) {
     std::uint64_t rounds = 0;
     for (int step = 0; step < 300; ++step) {
       server.execute("client-" + std::to_string(random.below(5)), random);
+      if (random.chance(1, 2)) {
+        server.note("client-" + std::to_string(random.below(5)), random);
+      }
       if (!server.effects.round() && random.chance(1, 20)) {
         server.append(server.effects.begin_round());
       }
@@ -150,6 +188,94 @@ TEST(Effects, OfACallThatIsRefusedNothingIsLeftButItsMark) {
   EXPECT_TRUE(std::all_of(read.bytes().begin(), read.bytes().end(),
                           [](std::byte each) { return each == std::byte{0}; }));
   EXPECT_EQ(read.places().at("one").applied, 2U);
+}
+
+/// A server dies in a call, then one before it tries anything; one is fenced in the call, and one
+/// ends in order. Expect: one end, until the call is applied.
+TEST(Effects, AnEndIsThatOfTheCallThatTheServerTried) {
+  Server server;
+  Effects& effects = server.effects;
+  const std::string name = "client-1";
+  const RpcCall call = server.next_call(name);
+  EXPECT_FALSE(effects.is_open());
+  (void)effects.note_opened(false, false);
+  EXPECT_TRUE(effects.is_open());
+  (void)effects.note_trying(call);
+  EXPECT_EQ(effects.ends_in(call), 0U);
+  (void)effects.note_opened(true, true);
+  EXPECT_TRUE(effects.is_careful());
+  EXPECT_EQ(effects.ends_in(call), 1U);
+  (void)effects.note_opened(true, true);
+  EXPECT_EQ(effects.ends_in(call), 1U);
+  (void)effects.note_trying(call);
+  (void)effects.note_opened(false, true);
+  (void)effects.note_trying(call);
+  (void)effects.note_ended();
+  EXPECT_FALSE(effects.is_open());
+  EXPECT_FALSE(effects.is_careful());
+  (void)effects.note_opened(true, true);
+  EXPECT_EQ(effects.ends_in(call), 1U);
+  // Another call of the same number is another one.
+  RpcCall other = call;
+  other.generation = 8;
+  EXPECT_EQ(effects.ends_in(other), 0U);
+  (void)effects.execute(call, nullptr);
+  (void)effects.take_record();
+  EXPECT_TRUE(effects.tried().empty());
+  (void)effects.note_opened(true, true);
+  EXPECT_TRUE(effects.tried().empty());
+}
+
+/// One call has ended a server, and another one is tried, when a round begins.
+TEST(Effects, ARoundHasWhatIsKnownOfServersThatEnded) {
+  Server server;
+  const std::string one = "client-1";
+  const std::string other = "client-2";
+  server.log.push_back(server.effects.note_trying(server.next_call(one)));
+  server.log.push_back(server.effects.note_opened(true, true));
+  server.log.push_back(server.effects.note_trying(server.next_call(other)));
+  const std::size_t begun = server.log.size();
+  server.append(server.effects.begin_round());
+  while (server.effects.round()) server.append(server.effects.next_piece());
+  Effects read = Server::read(server.log, begun, server.log.size());
+  ASSERT_NO_FATAL_FAILURE(expect_same(server.effects, read));
+  EXPECT_TRUE(read.is_careful());
+  EXPECT_EQ(read.ends_in(server.next_call(one)), 1U);
+  (void)read.note_opened(true, true);
+  EXPECT_EQ(read.ends_in(server.next_call(other)), 1U);
+  // Who has read all of it knows no more.
+  expect_same(server.effects, Server::read(server.log, 0, server.log.size()));
+}
+
+TEST(Effects, ACallThatIsDroppedIsAppliedAsRefused) {
+  Server server;
+  const std::string name = "client-1";
+  const RpcCall call = server.next_call(name);
+  server.log.push_back(server.effects.note_trying(call));
+  server.log.push_back(server.effects.note_opened(true, true));
+  server.effects.drop(call);
+  server.log.push_back(server.effects.take_record());
+  const Effects read = Server::read(server.log, 0, server.log.size());
+  expect_same(server.effects, read);
+  const Place& place = read.places().at(name);
+  EXPECT_EQ(place.applied, 1U);
+  ASSERT_EQ(place.replies.size(), 1U);
+  EXPECT_EQ(place.replies[0].status,
+            kDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError)));
+  EXPECT_EQ(read.ends_in(call), 0U);
+}
+
+/// Of version 1, which says nothing of openings.
+TEST(Effects, ALogOfTheVersionBeforeIsRead) {
+  auto record = Effects::first_record(small_sizes());
+  EXPECT_EQ(record[23], std::byte{2});
+  record[23] = std::byte{1};
+  Effects effects;
+  ASSERT_TRUE(effects.apply(record, Lsn{1}).ok());
+  EXPECT_FALSE(effects.is_open());
+  record[23] = std::byte{3};
+  Effects later;
+  EXPECT_EQ(later.apply(record, Lsn{1}).code(), ErrorCode::VersionMismatch);
 }
 
 TEST(Effects, WhatMakesNoSenseIsRefused) {

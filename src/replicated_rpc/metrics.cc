@@ -66,6 +66,11 @@ std::string metrics_text(const std::string& service, const ReplicatedRpcServerSt
                  "Calls executed since it was opened, refused ones among them.", status.executed);
   served.counter("perdure_replicated_rpc_refused_total",
                  "Calls refused by their handlers, or for want of one.", status.refused);
+  served.counter("perdure_replicated_rpc_set_aside_total",
+                 "Calls refused since servers have ended in their handlers.", status.set_aside);
+  served.gauge("perdure_replicated_rpc_careful_clients",
+               "Clients whose calls are executed one at a time, to see which one ends servers.",
+               status.careful);
   served.counter("perdure_replicated_rpc_rounds_total",
                  "Copies of everything that were written, so that old effects go.", status.rounds);
   served.gauge("perdure_replicated_rpc_effects_bytes", "Bytes of the log of effects that are kept.",
@@ -84,6 +89,9 @@ std::string metrics_text(const std::string& service, const ReplicatedRpcServerSt
   write_by_client(text, service, status, "perdure_replicated_rpc_client_waiting_bytes",
                   "Committed bytes of its log that were not read yet.",
                   [](const auto& each) { return each.waiting_bytes; });
+  write_by_client(text, service, status, "perdure_replicated_rpc_client_attempts",
+                  "Servers that have ended in its next call.",
+                  [](const auto& each) { return each.attempts; });
   write_by_client(text, service, status, "perdure_replicated_rpc_client_failed",
                   "1 after its log contradicted what was executed: nothing more of it is.",
                   [](const auto& each) { return each.failure ? 1 : 0; });

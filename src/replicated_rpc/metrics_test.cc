@@ -16,27 +16,37 @@ TEST(ReplicatedRpcMetrics, OfAServerAreThoseOfItsStatus) {
   status.executed = 11;
   status.refused = 2;
   status.rounds = 3;
+  status.set_aside = 4;
+  status.careful = 1;
   status.effects_bytes = 500;
   status.effects_bytes_max = 1000;
   status.quorum = 2;
   status.replicas = 3;
   status.replicas_up = 1;
   status.waiting = Error{ErrorCode::QuorumLost, "for a peer"};
-  status.clients.push_back({"one", 5, 9, 64, std::nullopt});
-  status.clients.push_back({"two", 6, 2, 0, Error{ErrorCode::Corrupt, "older pools"}});
+  status.clients.push_back({"one", 5, 9, 64, 2, std::nullopt});
+  status.clients.push_back({"two", 6, 2, 0, 0, Error{ErrorCode::Corrupt, "older pools"}});
   std::string text = metrics_text("bank", status);
-  for (const char* const line :
-       {"executing{service=\"bank\"} 1", "fenced{service=\"bank\"} 0",
-        "waiting{service=\"bank\"} 1", "epoch{service=\"bank\"} 7",
-        "executed_total{service=\"bank\"} 11", "refused_total{service=\"bank\"} 2",
-        "rounds_total{service=\"bank\"} 3", "effects_bytes{service=\"bank\"} 500",
-        "effects_bytes_max{service=\"bank\"} 1000", "quorum{service=\"bank\"} 2",
-        "replicas{service=\"bank\"} 3", "replicas_up{service=\"bank\"} 1",
-        "client_executed{service=\"bank\",client=\"one\"} 9",
-        "client_executed{service=\"bank\",client=\"two\"} 2",
-        "client_waiting_bytes{service=\"bank\",client=\"one\"} 64",
-        "client_failed{service=\"bank\",client=\"one\"} 0",
-        "client_failed{service=\"bank\",client=\"two\"} 1"}) {
+  for (const char* const line : {"executing{service=\"bank\"} 1",
+                                 "fenced{service=\"bank\"} 0",
+                                 "waiting{service=\"bank\"} 1",
+                                 "epoch{service=\"bank\"} 7",
+                                 "executed_total{service=\"bank\"} 11",
+                                 "refused_total{service=\"bank\"} 2",
+                                 "rounds_total{service=\"bank\"} 3",
+                                 "effects_bytes{service=\"bank\"} 500",
+                                 "effects_bytes_max{service=\"bank\"} 1000",
+                                 "quorum{service=\"bank\"} 2",
+                                 "replicas{service=\"bank\"} 3",
+                                 "replicas_up{service=\"bank\"} 1",
+                                 "client_executed{service=\"bank\",client=\"one\"} 9",
+                                 "client_executed{service=\"bank\",client=\"two\"} 2",
+                                 "client_waiting_bytes{service=\"bank\",client=\"one\"} 64",
+                                 "set_aside_total{service=\"bank\"} 4",
+                                 "careful_clients{service=\"bank\"} 1",
+                                 "client_attempts{service=\"bank\",client=\"one\"} 2",
+                                 "client_failed{service=\"bank\",client=\"one\"} 0",
+                                 "client_failed{service=\"bank\",client=\"two\"} 1"}) {
     EXPECT_TRUE(has(text, std::string("perdure_replicated_rpc_") + line)) << line << "\n" << text;
   }
   EXPECT_TRUE(has(text, "# TYPE perdure_replicated_rpc_executed_total counter"));

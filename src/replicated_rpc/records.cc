@@ -76,7 +76,7 @@ Result<void> for_each_item(std::span<const std::byte> record,
     const auto bytes = load<std::uint64_t>(record.data() + 32);
     const std::uint64_t room = record.size() - kItemHeadBytes;
     const bool known = type >= static_cast<std::uint32_t>(ItemType::Sizes) &&
-                       type <= static_cast<std::uint32_t>(ItemType::RoundEnd);
+                       type <= static_cast<std::uint32_t>(ItemType::Tried);
     if (!known || name > room || bytes > room - name) return senseless("effects");
     RecordItem item;
     item.type = static_cast<ItemType>(type);

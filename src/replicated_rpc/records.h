@@ -12,11 +12,15 @@
 // A record of the log of effects is a list of items; it is applied as a whole. An item:
 //
 //   0     4   type           see ItemType
-//   4     4   generation     of a mark: epoch in which the call was written
+//   4     4   generation     of a call: epoch in which it was written
 //   8     8   number         a place in the handlers' bytes; or a client's id; or pages that are
-//   copied 16    8   sequence       of a call 24    4   status         of a reply: 0, or 1 +
-//   ErrorCode 28    4   name bytes 32    8   bytes 40    ..  name, bytes, and zeros up to a
-//   multiple of 8
+//                            copied; or flags of an opening
+//   16    8   sequence       of a call
+//   24    4   status         of a reply: 0, or 1 + ErrorCode, and kDropped; or how many servers
+//                            have ended
+//   28    4   name bytes
+//   32    8   bytes
+//   40    ..  name, bytes, and zeros up to a multiple of 8
 //
 // Logs have checksums of their own, and return whole records. What makes no sense all the same was
 // written by somebody else, and is refused.
@@ -60,10 +64,20 @@ enum class ItemType : std::uint32_t {
   Place = 4,       // number: client; sequence, generation of the last call applied; name
   Kept = 5,        // number: client; sequence, status; name; bytes: a reply of the place before it
   RoundBegin = 6,  // who reads from the record of this one on gets everything, once there is ...
-  RoundStep =
-      7,         // name: the last place that is copied; number: pages that are, once all places are
-  RoundEnd = 8,  // ... this one
+  RoundStep = 7,   // name: the last place copied; number: pages that are, once all places are
+  RoundEnd = 8,    // ... this one
+  Opened = 9,      // a server begins to execute; number: kDied, kCareful
+  Ended = 10,      // it has ended in order
+  Trying = 11,     // number: client; sequence, generation, name: the call it executes now, alone
+  Tried = 12,      // the same of a call in which servers have ended; status: how many
 };
+
+/// Of an opening: the server before has ended without a word, in the call that it tried, if any.
+inline constexpr std::uint64_t kDied = 1;
+/// Of an opening: a call may end this server, too, so they are tried one at a time.
+inline constexpr std::uint64_t kCareful = 2;
+/// In the status of a reply: not its handler has refused the call, but servers ended in it.
+inline constexpr std::uint32_t kDropped = 0x80000000;
 
 struct RecordItem {
   ItemType type = ItemType::Change;

@@ -329,8 +329,10 @@ Result<void> ReplicatedRpcClient::State::take(const RecordItem& item) {
   RpcReply& reply = replies_[item.sequence];
   reply = RpcReply{};
   if (item.status != 0) {
-    const auto code = std::min(item.status - 1, static_cast<std::uint32_t>(ErrorCode::SystemError));
+    const std::uint32_t status = item.status & ~replicated_rpc::kDropped;
+    const auto code = std::min(status - 1, static_cast<std::uint32_t>(ErrorCode::SystemError));
     reply.refused = static_cast<ErrorCode>(code);
+    reply.dropped = (item.status & replicated_rpc::kDropped) != 0;
   }
   reply.bytes.assign(item.bytes.begin(), item.bytes.end());
   if (replies_.size() > kRepliesMax) replies_.erase(replies_.begin());

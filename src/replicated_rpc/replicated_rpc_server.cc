@@ -40,6 +40,14 @@ constexpr Nanoseconds kCallsAgainAfter = std::chrono::milliseconds(500);
 constexpr auto kLostWithin = std::chrono::milliseconds(200);
 /// Of one client in turn.
 constexpr std::size_t kCallsInTurn = 64;
+/// In which all that the server before knew to be committed is known here, too, if its peers
+/// answer.
+constexpr Nanoseconds kCalmAfter = std::chrono::seconds(1);
+/// A session of a process that has ended is gone by then.
+constexpr Nanoseconds kLivesAfter = std::chrono::milliseconds(100);
+/// To say that this server ends.
+constexpr auto kEndWithin = std::chrono::milliseconds(500);
+constexpr std::uint32_t kAttemptsMax = 1000;
 /// Of a pool, beside the ring.
 constexpr std::uint64_t kEffectsHeadBytes = 1024 * 1024;
 
@@ -68,6 +76,16 @@ bool passes(ErrorCode code) {
   }
 }
 
+/// A call that is executed alone, for a server may have ended in it. The stages in their order: it
+/// is noted, and the note committed; it is executed; its effects are committed.
+struct Trial {
+  enum class Stage { Note, Execute, Settle };
+  Stage stage = Stage::Note;
+  std::string client;
+  std::vector<std::byte> payload;
+  RpcCall call;  // of these two
+};
+
 }  // namespace
 
 class ReplicatedRpcServer::State {
@@ -76,6 +94,7 @@ class ReplicatedRpcServer::State {
   ~State() {
     stopping_.store(true);
     if (thread_.joinable()) thread_.join();
+    end();
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -100,6 +119,9 @@ class ReplicatedRpcServer::State {
     Nanoseconds read_again{0};     // not before
     Nanoseconds resolve_again{0};  // not before
     Epoch resolved;                // what is committed of this epoch and the ones before is known
+    bool careful = false;          // they are tried one at a time ...
+    Nanoseconds first_read{0};     // since when it is known what is committed
+    std::optional<Lsn> careful_up_to;  // ... as long as they begin before
     std::optional<Error> failure;
     std::map<std::string, std::string> pools;  // by peer: the UUID of what was listed there last
     std::set<std::string> listed_by;           // peers, when they were asked last
@@ -117,7 +139,11 @@ class ReplicatedRpcServer::State {
   };
 
   void run();
+  void end();
+  bool is_served(const std::string& pool) PERDURE_REQUIRES(mutex_);
   Result<bool> turn() PERDURE_REQUIRES(mutex_);
+  Result<void> note_opening() PERDURE_REQUIRES(mutex_);
+  Result<void> await_committed() PERDURE_REQUIRES(mutex_);
   Result<void> check_application() PERDURE_REQUIRES(mutex_);
   bool has_place_for(const std::string& name) const PERDURE_REQUIRES(mutex_);
   void look_for_clients() PERDURE_REQUIRES(mutex_);
@@ -125,7 +151,12 @@ class ReplicatedRpcServer::State {
       PERDURE_REQUIRES(mutex_);
   Result<void> resolve(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
   bool execute_calls(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
-  Result<void> take(const std::string& name, const Record& record) PERDURE_REQUIRES(mutex_);
+  static bool is_careful(Calls& calls);
+  Result<void> take(const std::string& name, const Record& record, bool alone)
+      PERDURE_REQUIRES(mutex_);
+  void execute(const RpcCall& call) PERDURE_REQUIRES(mutex_);
+  Result<void> go_on_with_trial() PERDURE_REQUIRES(mutex_);
+  void drop(const RpcCall& call) PERDURE_REQUIRES(mutex_);
   Result<void> append_transaction() PERDURE_REQUIRES(mutex_);
   Result<void> go_round(std::uint64_t bytes) PERDURE_REQUIRES(mutex_);
   Result<std::uint64_t> append_piece(const std::vector<std::byte>& piece) PERDURE_REQUIRES(mutex_);
@@ -146,6 +177,11 @@ class ReplicatedRpcServer::State {
   std::vector<std::byte> pending_ PERDURE_GUARDED_BY(mutex_);  // a transaction to be appended
   std::optional<Ticket> last_ PERDURE_GUARDED_BY(mutex_);      // of what was appended
   std::optional<Ticket> round_end_ PERDURE_GUARDED_BY(mutex_);
+  enum class Opening { Unsaid, Said, Noted };  // of this server, in the log of effects
+  Opening opening_ PERDURE_GUARDED_BY(mutex_) = Opening::Unsaid;
+  bool died_ PERDURE_GUARDED_BY(mutex_) = false;  // the server before, without a word
+  bool careful_ PERDURE_GUARDED_BY(mutex_) = false;
+  std::optional<Trial> trial_ PERDURE_GUARDED_BY(mutex_);
   std::string served_ PERDURE_GUARDED_BY(mutex_);  // the client of which a call was executed last
   std::size_t next_peer_ PERDURE_GUARDED_BY(mutex_) = 0;
   Nanoseconds look_again_ PERDURE_GUARDED_BY(mutex_){0};
@@ -162,6 +198,7 @@ Result<void> ReplicatedRpcServer::State::open() {
   PERDURE_TRY_VOID(check_application());
   LogOptions logging = replicated_rpc::log_options(options_.group, pool);
   logging.take_over = options_.take_over;
+  const bool lives = options_.take_over && is_served(pool);
   PERDURE_TRY(log, replicated_rpc::open_or_create(options_.group, std::move(logging),
                                                   asked.ring_bytes() + kEffectsHeadBytes));
   log_.emplace(std::move(log));
@@ -181,7 +218,24 @@ Result<void> ReplicatedRpcServer::State::open() {
                  fmt::format("pool '{}' is too small for this service", pool)};
   }
   counted_.epoch = log_->status().epoch;
+  died_ = effects_.is_open() && !lives;
+  careful_ = died_ || effects_.is_careful();
   return {};
+}
+
+/// Whether the server that is to be fenced lives. Who has ended has no session a little later.
+bool ReplicatedRpcServer::State::is_served(const std::string& pool) {
+  const auto within = std::min(options_.group.peer_timeout, std::chrono::milliseconds(1000));
+  const Deadline deadline = Deadline::after(kLivesAfter);
+  const auto has_writer = [&](const std::string& peer) {
+    const auto there = describe_pool(peer, pool, within);
+    return there.ok() && there->writer_present;
+  };
+  while (std::any_of(options_.group.peers.begin(), options_.group.peers.end(), has_writer)) {
+    if (deadline.passed()) return true;
+    std::this_thread::yield();
+  }
+  return false;
 }
 
 /// Another application's server is not fenced by mistake. What can not be read is looked at later.
@@ -218,6 +272,37 @@ void ReplicatedRpcServer::State::run() {
   }
 }
 
+/// So that the next server does not take it for one that a call has ended.
+void ReplicatedRpcServer::State::end() {
+  MutexLock lock(mutex_);
+  if (opening_ != Opening::Noted || counted_.failure || counted_.waiting || !pending_.empty()) {
+    return;
+  }
+  const auto said = log_->append(effects_.note_ended());
+  if (said.ok()) (void)log_->wait(*said, Level::Committed, kEndWithin);
+}
+
+/// Before it executes anything: what does not end in order from now on has ended without a word.
+Result<void> ReplicatedRpcServer::State::note_opening() {
+  if (opening_ == Opening::Noted) return {};
+  if (opening_ == Opening::Unsaid) {
+    opening_ = Opening::Said;
+    pending_ = effects_.note_opened(died_, careful_);
+    PERDURE_TRY_VOID(append_transaction());
+  }
+  PERDURE_TRY_VOID(await_committed());
+  opening_ = Opening::Noted;
+  return {};
+}
+
+/// All that was appended.
+Result<void> ReplicatedRpcServer::State::await_committed() {
+  const auto committed = log_->wait(*last_, Level::Committed, kLostWithin);
+  if (committed.ok()) return {};
+  PERDURE_TRY_VOID(log_->poll(kLostWithin));
+  return committed.error();
+}
+
 /// One transaction, and what it takes to keep the log small. Whether there was anything to do.
 Result<bool> ReplicatedRpcServer::State::turn() {
   if (!pending_.empty()) {
@@ -227,16 +312,20 @@ Result<bool> ReplicatedRpcServer::State::turn() {
     PERDURE_TRY_VOID(trim());
     PERDURE_TRY_VOID(append_transaction());
   }
+  PERDURE_TRY_VOID(note_opening());
+  if (trial_) PERDURE_TRY_VOID(go_on_with_trial());
   look_for_clients();
   // Behind the client that was the last one: who fills each transaction does not get all of them.
   auto next = calls_.upper_bound(served_);
-  for (std::size_t count = 0; count < calls_.size() && !effects_.full(); ++count, ++next) {
+  for (std::size_t count = 0; count < calls_.size() && !effects_.full() && !trial_;
+       ++count, ++next) {
     if (next == calls_.end()) next = calls_.begin();
     if (execute_calls(next->first, next->second)) served_ = next->first;
   }
-  const bool worked = !effects_.empty();
+  const bool worked = !effects_.empty() || trial_;
   pending_ = effects_.take_record();
-  if (worked) PERDURE_TRY_VOID(append_transaction());
+  if (!pending_.empty()) PERDURE_TRY_VOID(append_transaction());
+  if (trial_) PERDURE_TRY_VOID(go_on_with_trial());
   const auto polled = log_->poll(looks_.next());
   if (!polled.ok() && polled.code() == ErrorCode::QuorumLost) {
     PERDURE_TRY_VOID(log_->poll(kLostWithin));
@@ -276,7 +365,9 @@ void ReplicatedRpcServer::State::look_for_clients() {
     const auto name = replicated_rpc::client_of(options_.group.service, pool.name);
     if (!name || pool.epoch.value == 0) continue;
     if (!has_place_for(*name)) continue;
-    Calls& calls = calls_[*name];
+    const auto [place, found_now] = calls_.try_emplace(*name);
+    Calls& calls = place->second;
+    if (found_now) calls.careful = careful_;
     std::string& uuid = calls.pools[peer];
     if (!uuid.empty() && uuid != pool.uuid) calls = Calls{};  // nothing of the old pool is about it
     calls.pools[peer] = pool.uuid;
@@ -332,6 +423,20 @@ Result<void> ReplicatedRpcServer::State::resolve(const std::string& name, Calls&
   return {};
 }
 
+/// Any call that the server before may have been at was committed when this one was opened. It is
+/// among those that are known a little later; behind them nobody need be careful.
+bool ReplicatedRpcServer::State::is_careful(Calls& calls) {
+  if (!calls.careful) return false;
+  const Nanoseconds now = Clock::monotonic().now();
+  const Lsn at = calls.reader->position();
+  if (calls.first_read == Nanoseconds{0}) calls.first_read = now;
+  if (!calls.careful_up_to && now - calls.first_read >= kCalmAfter) {
+    calls.careful_up_to = std::max(at, calls.reader->committed());
+  }
+  calls.careful = !calls.careful_up_to || at < *calls.careful_up_to;
+  return calls.careful;
+}
+
 /// Whether there was anything. What is wrong with the log of one client is nobody else's business.
 bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& calls) {
   if (calls.failure) return false;
@@ -347,6 +452,7 @@ bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& c
     calls.reader.emplace(std::move(*opened));
   }
   for (std::size_t count = 0; count < kCallsInTurn && !effects_.full(); ++count) {
+    const bool alone = is_careful(calls);
     const auto record = calls.reader->next();
     if (!record.ok()) {
       calls.reader.reset();  // from its head, which the client has moved, or a later look
@@ -354,7 +460,8 @@ bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& c
       return count > 0;
     }
     if (!*record) return count > 0;
-    const auto taken = take(name, **record);
+    const auto taken = take(name, **record, alone);
+    if (trial_) return true;
     if (taken.ok()) continue;
     calls.failure = taken.error();
     log_message(Severity::Warning, fmt::format("calls of client '{}' are not executed: {}", name,
@@ -364,8 +471,10 @@ bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& c
   return true;
 }
 
-/// A call that is committed: it is the next one, or was executed before.
-Result<void> ReplicatedRpcServer::State::take(const std::string& name, const Record& record) {
+/// A call that is committed: it is the next one, or was executed before. `alone`: it is only made
+/// ready for that.
+Result<void> ReplicatedRpcServer::State::take(const std::string& name, const Record& record,
+                                              bool alone) {
   PERDURE_TRY(asked, replicated_rpc::decode_call(record.bytes));
   if (asked.kind == replicated_rpc::CallKind::First) return {};
   const auto place = effects_.places().find(name);
@@ -387,12 +496,59 @@ Result<void> ReplicatedRpcServer::State::take(const std::string& name, const Rec
   call.order_key = asked.order_key;
   call.payload = asked.payload;
   call.generation = record.epoch.value;
-  const auto handler = options_.handlers.find(asked.operation);
+  if (!alone) {
+    execute(call);
+    return {};
+  }
+  Trial& trial = trial_.emplace();
+  trial.client = name;
+  trial.payload.assign(asked.payload.begin(), asked.payload.end());
+  trial.call = call;
+  trial.call.client = trial.client;
+  trial.call.payload = trial.payload;
+  return {};
+}
+
+void ReplicatedRpcServer::State::execute(const RpcCall& call) {
+  const auto handler = options_.handlers.find(call.operation);
   const auto refused =
       effects_.execute(call, handler == options_.handlers.end() ? nullptr : &handler->second);
   ++counted_.executed;
   if (refused) ++counted_.refused;
+}
+
+/// Nothing else is executed meanwhile: if the process ends, it is this call that has ended it.
+Result<void> ReplicatedRpcServer::State::go_on_with_trial() {
+  Trial& trial = *trial_;
+  if (trial.stage == Trial::Stage::Note) {
+    const auto attempts = std::clamp<std::uint32_t>(options_.attempts_max, 1, kAttemptsMax);
+    const bool given_up = effects_.ends_in(trial.call) >= attempts;
+    trial.stage = given_up ? Trial::Stage::Settle : Trial::Stage::Execute;
+    if (given_up) drop(trial.call);
+    pending_ = given_up ? effects_.take_record() : effects_.note_trying(trial.call);
+    PERDURE_TRY_VOID(append_transaction());
+  }
+  if (trial.stage == Trial::Stage::Execute) {
+    PERDURE_TRY_VOID(await_committed());
+    execute(trial.call);
+    trial.stage = Trial::Stage::Settle;
+    pending_ = effects_.take_record();
+    PERDURE_TRY_VOID(append_transaction());
+  }
+  PERDURE_TRY_VOID(await_committed());
+  trial_.reset();
   return {};
+}
+
+void ReplicatedRpcServer::State::drop(const RpcCall& call) {
+  log_message(Severity::Warning,
+              fmt::format("call {} of client '{}' (operation {}) is set aside: {} servers have "
+                          "ended in its handler",
+                          call.sequence, call.client, call.operation, effects_.ends_in(call)));
+  effects_.drop(call);
+  ++counted_.executed;
+  ++counted_.refused;
+  ++counted_.set_aside;
 }
 
 Result<void> ReplicatedRpcServer::State::append_transaction() {
@@ -505,11 +661,16 @@ ReplicatedRpcServerStatus ReplicatedRpcServer::State::status() {
   status.replicas_up = replicated_rpc::replicas_up(effects);
   std::map<std::string, ReplicatedRpcClientPlace> places;
   for (const auto& [name, place] : effects_.places()) {
-    places[name] = {name, place.client_id, place.applied, 0, std::nullopt};
+    places[name] = {name, place.client_id, place.applied, 0, 0, std::nullopt};
+  }
+  for (const auto& [name, tried] : effects_.tried()) {
+    places[name].name = name;
+    places[name].attempts = tried.ends;
   }
   for (const auto& [name, calls] : calls_) {
     places[name].name = name;
     places[name].failure = calls.failure;
+    status.careful += calls.careful ? 1 : 0;
     if (!calls.reader) continue;
     const Lsn read = calls.reader->position();
     places[name].waiting_bytes = std::max(calls.reader->committed(), read).value - read.value;

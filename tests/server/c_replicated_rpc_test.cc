@@ -294,7 +294,7 @@ TEST_F(CReplicatedRpc, OptionsThatAreNotThereAreRefused) {
   EXPECT_EQ(serve([](auto& options) { options.service = nullptr; }), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(serve([](auto& options) { options.operations = nullptr; }), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(serve([](auto& options) { options.transport = "pigeon"; }), PERDURE_INVALID_ARGUMENT);
-  EXPECT_EQ(serve([](auto& options) { options.reserved[5] = 1; }), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(serve([](auto& options) { options.reserved[1] = 1; }), PERDURE_INVALID_ARGUMENT);
   perdure_rpc_operation operation = operations_[0];
   serving_.operations = &operation;
   serving_.operation_count = 1;

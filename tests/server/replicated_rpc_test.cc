@@ -36,6 +36,7 @@ constexpr std::uint32_t kTransfer = 1;
 constexpr std::uint32_t kRefuse = 2;
 constexpr std::uint32_t kThrow = 3;
 constexpr std::uint32_t kStuff = 4;  // a large change
+constexpr std::uint32_t kEnd = 5;    // of the process that executes it
 constexpr std::uint64_t kAccounts = 32;
 constexpr std::uint64_t kJournal = 512;  // behind the accounts
 constexpr std::uint64_t kDataBytes = 256 * 1024;
@@ -766,6 +767,178 @@ TEST_F(ReplicatedRpcReserve, APoolThatWasMadeInVainIsNoObstacle) {
   group_.peers[0] = peers_[3]->address();
   ReplicatedRpcClient back = client("teller-1");
   expect(back, begin(back), RpcLevel::Applied);
+}
+
+/// A bank that has calls which end the process of whoever executes them.
+class ReplicatedRpcEnds : public ReplicatedRpc {
+ protected:
+  /// A letter for each call: 't' transfers, 'e' ends. All are durable, and the client goes.
+  std::uint64_t call_each(const std::string& name, const std::string& calls) {
+    ReplicatedRpcClient teller = client(name);
+    RpcHandle last;
+    for (const char each : calls) {
+      const Transfer asked = some_transfer(random_);
+      const auto handle = teller.call(each == 'e' ? kEnd : kTransfer, bytes_of(asked));
+      EXPECT_TRUE(handle.ok()) << handle.error().message;
+      if (handle.ok()) last = *handle;
+    }
+    expect(teller, last, RpcLevel::Durable);
+    return teller.status().client_id;
+  }
+  /// A server's process, which is to end in one of those calls.
+  void serve_and_end(std::uint32_t attempts_max) {
+    auto child = test::ChildProcess::fork([&] {
+      ReplicatedRpcServerOptions options = server_options();
+      options.attempts_max = attempts_max;
+      options.handlers[kEnd] = [this](const RpcCall& call, RpcTransaction& data,
+                                      std::span<std::byte>) -> Result<std::size_t> {
+        PERDURE_TRY_VOID(data.store(8, std::int64_t{-1}));
+        std::ofstream(ended_, std::ios::app) << call.client << ' ' << std::flush;
+        ::raise(SIGKILL);
+        return std::size_t{0};
+      };
+      const ReplicatedRpcServer server = serve(options);
+      for (const Deadline end = Deadline::after(kBankPatience); !end.passed();) {
+        test::pause_for(std::chrono::milliseconds(20));
+      }
+      return 1;
+    });
+    ASSERT_TRUE(child.ok()) << child.error().message;
+    child->wait();
+    ASSERT_EQ(child->end()->signal, SIGKILL);
+  }
+  /// The calls of one client that were executed, in their order.
+  static std::vector<std::uint64_t> executed(ReplicatedRpcServer& server, std::uint64_t client) {
+    std::vector<std::uint64_t> sequences;
+    for (const Booked& line : journal(server)) {
+      if (line.client == client) sequences.push_back(line.sequence);
+    }
+    return sequences;
+  }
+  /// Until it has come to this call of each.
+  static void await(ReplicatedRpcServer& server,
+                    const std::map<std::uint64_t, std::uint64_t>& applied) {
+    const auto all = [&] {
+      std::size_t there = 0;
+      for (const auto& place : server.status().clients) {
+        const auto wanted = applied.find(place.client_id);
+        there += wanted != applied.end() && place.applied >= wanted->second ? 1 : 0;
+      }
+      return there == applied.size();
+    };
+    for (const Deadline deadline = Deadline::after(kBankPatience); !all();) {
+      ASSERT_FALSE(deadline.passed());
+      test::pause_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  const std::string ended_ = directory_.file("ended");
+};
+
+/// The first server knows of nothing; three more try the call alone.
+TEST_F(ReplicatedRpcEnds, ACallThatEndsEachServerIsSetAside) {
+  const std::uint64_t one = call_each("teller-1", "tet");
+  const std::uint64_t two = call_each("teller-2", "tt");
+  for (int life = 0; life < 4; ++life) {
+    serve_and_end(3);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  ReplicatedRpcServerOptions options = server_options();
+  std::atomic<int> called{0};
+  options.handlers[kEnd] = [&](const RpcCall&, RpcTransaction&, std::span<std::byte>) {
+    ++called;
+    return std::size_t{0};
+  };
+  std::optional<ReplicatedRpcServer> server(serve(options));
+  await(*server, {{one, 3}, {two, 2}});
+  EXPECT_EQ(executed(*server, one), (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(executed(*server, two), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(server->status().set_aside, 1U);
+  EXPECT_EQ(read_text(ended_), "teller-1 teller-1 teller-1 teller-1 ");
+  // That is what its client hears, and what stays.
+  server.reset();
+  server.emplace(serve(options));
+  ReplicatedRpcClient teller = client("teller-1");
+  const auto reply = teller.reply(teller.handle_of(2), kBankPatience);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply->refused, ErrorCode::SystemError);
+  EXPECT_TRUE(reply->dropped);
+  const auto other = teller.reply(teller.handle_of(3), kBankPatience);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_FALSE(other->refused);
+  EXPECT_FALSE(other->dropped);
+  expect(teller, begin(teller), RpcLevel::Applied);
+  EXPECT_EQ(executed(*server, one), (std::vector<std::uint64_t>{1, 3, 4}));
+  EXPECT_EQ(server->status().set_aside, 0U);
+  EXPECT_EQ(called, 0);
+}
+
+/// One end is enough here, and there are two such calls among others of three clients.
+TEST_F(ReplicatedRpcEnds, NoOtherCallIsSetAsideForOneThatEndsServers) {
+  const std::string many(30, 't');
+  const std::uint64_t one = call_each("teller-1", many + "e" + many);
+  const std::uint64_t two = call_each("teller-2", many + many);
+  const std::uint64_t three = call_each("teller-3", "ttte" + many);
+  for (int life = 0; life < 3; ++life) {
+    serve_and_end(1);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  ReplicatedRpcServerOptions options = server_options();
+  options.attempts_max = 1;
+  ReplicatedRpcServer server = serve(options);
+  await(server, {{one, 61}, {two, 60}, {three, 34}});
+  const auto all_but = [](std::uint64_t last, std::uint64_t without) {
+    std::vector<std::uint64_t> sequences;
+    for (std::uint64_t each = 1; each <= last; ++each) {
+      if (each != without) sequences.push_back(each);
+    }
+    return sequences;
+  };
+  EXPECT_EQ(executed(server, one), all_but(61, 31));
+  EXPECT_EQ(executed(server, two), all_but(60, 0));
+  EXPECT_EQ(executed(server, three), all_but(34, 4));
+  // Everybody is trusted again a little later.
+  for (const Deadline deadline = Deadline::after(kBankPatience); server.status().careful != 0;) {
+    ASSERT_FALSE(deadline.passed());
+    test::pause_for(std::chrono::milliseconds(20));
+  }
+}
+
+/// A server was killed, so the next one tries calls alone. Expect: that it is fenced while a call
+/// is in its handler is no end of it, for the process lives.
+TEST_F(ReplicatedRpcEnds, AServerThatIsFencedInACallHasNotEnded) {
+  const std::uint64_t one = call_each("teller-1", "e");
+  serve_and_end(1);
+  ASSERT_FALSE(HasFatalFailure());
+  std::atomic<int> state{0};
+  ReplicatedRpcServerOptions slow = server_options();
+  slow.handlers[kEnd] = [&](const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
+    if (state == 0) state = 1;
+    while (state == 1) test::pause_for(std::chrono::milliseconds(1));
+    return transfer(call, data, reply);
+  };
+  std::optional<ReplicatedRpcServer> older(serve(slow));
+  while (state == 0) test::pause_for(std::chrono::milliseconds(1));
+  ReplicatedRpcServerOptions taking = server_options();
+  taking.take_over = true;
+  taking.attempts_max = 1;
+  taking.handlers[kEnd] = transfer;
+  ReplicatedRpcServer newer = serve(taking);
+  await(newer, {{one, 1}});
+  state = 2;
+  older.reset();
+  EXPECT_EQ(executed(newer, one), (std::vector<std::uint64_t>{1}));
+  EXPECT_EQ(newer.status().set_aside, 0U);
+}
+
+/// Of one that has ended in order nobody need ask, nor be careful.
+TEST_F(ReplicatedRpcEnds, AServerThatEndsInOrderMakesNobodyCareful) {
+  for (std::uint64_t life = 1; life <= 2; ++life) {
+    const std::uint64_t one = call_each("teller-1", "t");
+    ReplicatedRpcServer server = serve();
+    await(server, {{one, life}});
+    EXPECT_EQ(server.status().careful, 0U);
+  }
 }
 
 /// The same bank with processes that are killed, and a peer in reserve.
