@@ -1132,7 +1132,8 @@ typedef struct perdure_replicated_rpc_client_options {
   uint32_t peer_timeout_ms;
   uint32_t reconnect_ms;
   bool never_reconnect;
-  uint8_t reserved[7]; /* 0 */
+  bool reads;          /* for perdure_replicated_rpc_client_read */
+  uint8_t reserved[6]; /* 0 */
 } perdure_replicated_rpc_client_options;
 
 /* `size` as in perdure_log_status. */
@@ -1174,6 +1175,9 @@ perdure_code perdure_replicated_rpc_client_reply(perdure_replicated_rpc_client* 
                                                  const perdure_rpc_handle* handle,
                                                  uint32_t timeout_ms, perdure_rpc_outcome* outcome,
                                                  void* reply, size_t room, size_t* bytes);
+/* Bytes of the handlers, of whole calls, all of them committed: see ReplicatedRpcClient::read. */
+perdure_code perdure_replicated_rpc_client_read(perdure_replicated_rpc_client* client, uint64_t at,
+                                                void* into, size_t length, uint32_t timeout_ms);
 /* See ReplicatedRpcClient::replace_peer. */
 perdure_code perdure_replicated_rpc_client_replace_peer(perdure_replicated_rpc_client* client,
                                                         const char* which, const char* peer);

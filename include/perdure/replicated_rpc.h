@@ -163,6 +163,8 @@ struct ReplicatedRpcClientOptions {
   /// Of its calls on each peer, when it is opened for the first time: those that are durable and
   /// not applied, 64 KiB to 1 GiB. One call takes at most a quarter, and 16 MiB.
   std::uint64_t calls_bytes = 1024 * 1024;
+  /// For read: it keeps a copy of the handlers' bytes in memory, made of the effects that it reads.
+  bool reads = false;
 };
 
 struct ReplicatedRpcClientStatus {
@@ -215,6 +217,15 @@ class ReplicatedRpcClient {
   /// Errors: those of wait; NotFound: its reply is not kept any more.
   Result<RpcReply> reply(const RpcHandle& handle,
                          std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// Bytes of the handlers, of whole calls, all of them committed: with all that this client knows
+  /// to be applied, and nothing that an earlier read has seen is missing. What others were told a
+  /// moment ago it may not have yet. Needs no server that executes.
+  /// Errors: Unsupported (it was opened without `reads`), OutOfRange, TimedOut (the effects can not
+  /// be read to their end, or there are none yet), and those of wait for Applied.
+  /// Cost: asks a peer or two; the first one reads all effects that are kept.
+  Result<void> read(std::uint64_t at, std::span<std::byte> into,
+                    std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
   /// One peer for another. Errors: as ReplicatedRpcServer::replace_peer; behind OutcomeUnknown
   /// every call is QuorumLost: open the client again.

@@ -104,6 +104,7 @@ perdure_code options_of(const perdure_replicated_rpc_client_options* options,
   if (const auto code = take_group(given, opened.group); code != PERDURE_OK) return code;
   opened.name = given.name;
   set(given.calls_bytes, opened.calls_bytes);
+  opened.reads = given.reads;
   return PERDURE_OK;
 }
 
@@ -291,6 +292,17 @@ perdure_code perdure_replicated_rpc_client_reply(perdure_replicated_rpc_client* 
     const auto got = client->client.reply(handle_of(*handle), milliseconds(timeout_ms));
     if (!got.ok()) return fail(got.error());
     return perdure::capi::give_reply(*got, outcome, reply, room, bytes);
+  });
+}
+
+perdure_code perdure_replicated_rpc_client_read(perdure_replicated_rpc_client* client, uint64_t at,
+                                                void* into, size_t length, uint32_t timeout_ms) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || !is_record(into, length)) {
+      return fail("client and into must not be NULL");
+    }
+    return code_of(
+        client->client.read(at, {static_cast<std::byte*>(into), length}, milliseconds(timeout_ms)));
   });
 }
 

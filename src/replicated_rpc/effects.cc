@@ -223,6 +223,12 @@ void Effects::add_mark(const RecordItem& mark) {
 std::vector<std::byte> Effects::take_record() { return std::exchange(record_, {}); }
 
 Result<void> Effects::apply(std::span<const std::byte> record, Lsn lsn) {
+  if (!sizes_) {
+    PERDURE_TRY_VOID(for_each_item(record, [&](const RecordItem& item) -> Result<void> {
+      begun_whole_ = begun_whole_ && item.type != ItemType::RoundBegin;
+      return {};
+    }));
+  }
   return for_each_item(record, [&](const RecordItem& item) { return apply_item(item, lsn); });
 }
 

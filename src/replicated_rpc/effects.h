@@ -87,6 +87,9 @@ class Effects {
   const std::optional<Sizes>& sizes() const { return sizes_; }
   const Places& places() const { return places_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// Whether what was applied is the whole of some moment: not if it began with a round that has
+  /// not ended yet.
+  bool is_whole() const { return sizes_ && (begun_whole_ || complete_from_ != Lsn{}); }
 
   /// The first record of a log.
   static std::vector<std::byte> first_record(const Sizes& sizes);
@@ -145,6 +148,7 @@ class Effects {
   std::vector<std::byte> note(const RecordItem& item);
 
   std::optional<Sizes> sizes_;
+  bool begun_whole_ = true;  // at the first record of the log
   std::vector<std::byte> bytes_;
   std::vector<bool> touched_;  // pages that were ever written; the others are zeros
   Places places_;

@@ -159,6 +159,7 @@ TEST(Effects, AreTheSameFromTheLastWholeRoundOnAndGoOnAfterAnyRecord) {
       const std::size_t first = from.value == 0 ? 0 : from.value - 1;
       Effects read = Server::read(server.log, first, server.log.size());
       ASSERT_NO_FATAL_FAILURE(expect_same(server.effects, read)) << "reproduce: seed " << seed;
+      EXPECT_TRUE(read.is_whole());
       server.effects = std::move(read);
     }
     EXPECT_GT(rounds, 3U);
@@ -188,6 +189,24 @@ TEST(Effects, OfACallThatIsRefusedNothingIsLeftButItsMark) {
   EXPECT_TRUE(std::all_of(read.bytes().begin(), read.bytes().end(),
                           [](std::byte each) { return each == std::byte{0}; }));
   EXPECT_EQ(read.places().at("one").applied, 2U);
+}
+
+/// Of a log that was trimmed the first round is no state of anything before it has ended.
+TEST(Effects, AreWholeFromTheFirstRecordOnOrBehindARound) {
+  Random random(1);
+  Server server;
+  server.execute("client-1", random);
+  EXPECT_TRUE(server.effects.is_whole());
+  EXPECT_TRUE(Server::read(server.log, 0, 1).is_whole());
+  const std::size_t begun = server.log.size();
+  server.append(server.effects.begin_round());
+  EXPECT_TRUE(server.effects.is_whole());
+  while (server.effects.round()) {
+    EXPECT_FALSE(Server::read(server.log, begun, server.log.size()).is_whole());
+    server.append(server.effects.next_piece());
+  }
+  EXPECT_TRUE(Server::read(server.log, begun, server.log.size()).is_whole());
+  EXPECT_FALSE(Effects().is_whole());
 }
 
 /// A server dies in a call, then one before it tries anything; one is fenced in the call, and one

@@ -17,6 +17,7 @@
 #include "core/mutex.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "replicated_rpc/effects.h"
 #include "replicated_rpc/group.h"
 #include "replicated_rpc/metrics.h"
 #include "replicated_rpc/records.h"
@@ -25,6 +26,7 @@ namespace perdure {
 
 using replicated_rpc::CallKind;
 using replicated_rpc::CallRecord;
+using replicated_rpc::Effects;
 using replicated_rpc::ItemType;
 using replicated_rpc::RecordItem;
 
@@ -64,6 +66,7 @@ class ReplicatedRpcClient::State {
   Result<void> wait_durable(const RpcHandle& handle, Nanoseconds timeout);
   Result<void> wait_applied(const RpcHandle& handle, Nanoseconds timeout);
   Result<RpcReply> kept_reply(const RpcHandle& handle, const Deadline& deadline);
+  Result<void> read(std::uint64_t at, std::span<std::byte> into, Nanoseconds timeout);
   Result<void> replace_peer(const std::string& which, const std::string& peer);
   RpcHandle handle_of(std::uint64_t sequence);
   ReplicatedRpcClientStatus status();
@@ -87,6 +90,8 @@ class ReplicatedRpcClient::State {
   Result<void> check(const RpcHandle& handle) PERDURE_REQUIRES(mutex_);
   bool is_durable(std::uint64_t sequence) const PERDURE_REQUIRES(mutex_);
   Result<bool> read_effects(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
+  void forget_effects() PERDURE_REQUIRES(mutex_);
+  Result<void> take(const Record& record) PERDURE_REQUIRES(mutex_);
   Result<void> take(const RecordItem& item) PERDURE_REQUIRES(mutex_);
   void trim() PERDURE_REQUIRES(mutex_);
 
@@ -97,6 +102,8 @@ class ReplicatedRpcClient::State {
   std::optional<Log> log_ PERDURE_GUARDED_BY(mutex_);
   replicated_rpc::Looks looks_ PERDURE_GUARDED_BY(mutex_);  // at log_
   std::optional<LogReader> effects_ PERDURE_GUARDED_BY(mutex_);
+  std::optional<Effects> copy_ PERDURE_GUARDED_BY(mutex_);  // of what it has read, for read
+  Lsn seen_ PERDURE_GUARDED_BY(mutex_);                     // so far it was read
   std::size_t reads_first_ PERDURE_GUARDED_BY(mutex_) = 0;  // of effects: a peer's number
   Nanoseconds read_again_ PERDURE_GUARDED_BY(mutex_){0};    // effects, not before
   std::optional<Error> unread_ PERDURE_GUARDED_BY(mutex_);  // why they could not be
@@ -285,25 +292,37 @@ Result<bool> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
       return false;
     }
     effects_.emplace(std::move(*opened));
+    if (options_.reads) copy_.emplace();
   }
   do {
     const auto record = effects_->next();
     if (!record.ok()) {
       unread_ = record.error();
-      effects_.reset();  // from its head: a round may have gone by
+      if (record.code() == ErrorCode::Fenced) seen_ = Lsn{};  // it was given up, or is another log
+      forget_effects();  // from its head: a round may have gone by
       ++reads_first_;
       return false;
     }
     unread_.reset();
     if (!*record) return true;
-    const auto taken = replicated_rpc::for_each_item(
-        (*record)->bytes,
-        [&](const RecordItem& item) PERDURE_REQUIRES(mutex_) { return take(item); });
+    const auto taken = take(**record);
     if (taken.ok()) continue;
     over_ = taken.error();
     return *over_;
   } while (!deadline.passed());
   return false;
+}
+
+void ReplicatedRpcClient::State::forget_effects() {
+  effects_.reset();
+  copy_.reset();
+}
+
+Result<void> ReplicatedRpcClient::State::take(const Record& record) {
+  seen_ = std::max(seen_, effects_->position());
+  if (copy_) PERDURE_TRY_VOID(copy_->apply(record.bytes, record.lsn));
+  return replicated_rpc::for_each_item(
+      record.bytes, [&](const RecordItem& item) PERDURE_REQUIRES(mutex_) { return take(item); });
 }
 
 Result<void> ReplicatedRpcClient::State::take(const RecordItem& item) {
@@ -369,6 +388,31 @@ Result<RpcReply> ReplicatedRpcClient::State::kept_reply(const RpcHandle& handle,
   }
 }
 
+/// A copy that was begun anew, over another peer, may be older than what was read before.
+Result<void> ReplicatedRpcClient::State::read(std::uint64_t at, std::span<std::byte> into,
+                                              Nanoseconds timeout) {
+  MutexLock lock(mutex_);
+  if (!options_.reads) {
+    return Error{ErrorCode::Unsupported,
+                 "this client keeps no bytes of handlers: open it with `reads`"};
+  }
+  for (const Deadline deadline = Deadline::after(timeout);;) {
+    PERDURE_TRY(ended, read_effects(deadline));
+    if (ended && copy_->is_whole() && effects_->position() >= seen_) break;
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut, fmt::format("the effects could not be read to their end{}",
+                                                    unread_ ? ": " + unread_->message : "")};
+    }
+    lock.wait_for(idle_, replicated_rpc::kIdle);
+  }
+  const auto bytes = copy_->bytes();
+  if (at > bytes.size() || into.size() > bytes.size() - at) {
+    return Error{ErrorCode::OutOfRange, "these bytes lie outside the handlers'"};
+  }
+  std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), into.size(), into.begin());
+  return {};
+}
+
 Result<void> ReplicatedRpcClient::State::replace_peer(const std::string& which,
                                                       const std::string& peer) {
   MutexLock lock(mutex_);
@@ -378,7 +422,7 @@ Result<void> ReplicatedRpcClient::State::replace_peer(const std::string& which,
       options_.group, *log_, replicated_rpc::calls_pool(options_.group.service, options_.name),
       which, peer));
   std::replace(peers.begin(), peers.end(), which, peer);
-  effects_.reset();
+  forget_effects();
   return {};
 }
 
@@ -449,6 +493,12 @@ Result<RpcReply> ReplicatedRpcClient::reply(const RpcHandle& handle,
   const Deadline deadline = Deadline::after(timeout);
   PERDURE_TRY_VOID(wait(handle, RpcLevel::Applied, timeout));
   return state_->kept_reply(handle, deadline);
+}
+
+Result<void> ReplicatedRpcClient::read(std::uint64_t at, std::span<std::byte> into,
+                                       std::chrono::milliseconds timeout) {
+  if (state_ == nullptr || state_->process != forks_so_far()) return no_client();
+  return state_->read(at, into, timeout);
 }
 
 Result<void> ReplicatedRpcClient::replace_peer(const std::string& which, const std::string& peer) {

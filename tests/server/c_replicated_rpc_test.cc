@@ -76,6 +76,7 @@ class CReplicatedRpc : public testing::Test {
     set_group(calling_);
     calling_.name = "teller";
     calling_.calls_bytes = 256 * 1024;
+    calling_.reads = true;
   }
   ~CReplicatedRpc() override {
     perdure_replicated_rpc_client_close(client_);
@@ -145,6 +146,11 @@ TEST_F(CReplicatedRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_EQ(total, 15);
   EXPECT_EQ(perdure_replicated_rpc_server_read(server_, kDataBytes, &total, 1, kMinuteMs),
             PERDURE_OUT_OF_RANGE);
+  total = 0;
+  ASSERT_EQ(perdure_replicated_rpc_client_read(client_, 0, &total, sizeof total, kMinuteMs),
+            PERDURE_OK)
+      << perdure_last_error();
+  EXPECT_EQ(total, 15);
   perdure_replicated_rpc_client_status status{};
   status.size = sizeof status;
   ASSERT_EQ(perdure_replicated_rpc_client_get_status(client_, &status), PERDURE_OK);
@@ -331,6 +337,7 @@ TEST_F(CReplicatedRpc, HandlesThatAreNotThereAreRefused) {
             PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_replicated_rpc_client_reply(nullptr, &handle, 1, &outcome, nullptr, 0, &bytes),
             PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_replicated_rpc_client_read(nullptr, 0, &bytes, 1, 1), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_replicated_rpc_client_replace_peer(nullptr, "x", "y"),
             PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_replicated_rpc_client_handle_of(nullptr, 1, &handle), PERDURE_INVALID_ARGUMENT);

@@ -396,6 +396,56 @@ TEST_F(ReplicatedRpc, TheEffectsAreCopiedSoThatTheLogDoesNotGrow) {
   EXPECT_FALSE(reply->refused);
 }
 
+/// Expect: who reads sees its own calls, and no less than before when it reads another peer; and so
+/// does who comes when the log has been trimmed, and nobody executes.
+TEST_F(ReplicatedRpc, AClientReadsWhatTheHandlersHaveLeft) {
+  ReplicatedRpcClientOptions options = client_options("teller-1");
+  options.reads = true;
+  auto opened = ReplicatedRpcClient::open(options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  ReplicatedRpcClient& teller = *opened;
+  std::array<std::byte, 8> line{};
+  const auto lines = [&]() -> std::uint64_t {
+    const auto got = teller.read(0, line, kBankPatience);
+    EXPECT_TRUE(got.ok()) << got.error().message;
+    return load<std::uint64_t>(line.data());
+  };
+  EXPECT_EQ(teller.read(0, line, std::chrono::milliseconds(100)).code(), ErrorCode::TimedOut);
+  std::optional<ReplicatedRpcServer> server(serve());
+  EXPECT_EQ(lines(), 0U);
+  for (std::uint64_t call = 1; call <= 5; ++call) {
+    expect(teller, begin(teller), RpcLevel::Applied);
+    EXPECT_EQ(lines(), call);
+  }
+  EXPECT_EQ(teller.read(kDataBytes - 7, line).code(), ErrorCode::OutOfRange);
+  peers_[0]->kill();
+  EXPECT_EQ(lines(), 5U);
+  peers_[0]->start();
+  for (int step = 0; step < 100; ++step) {
+    const auto handle = teller.call(kStuff, {});
+    ASSERT_TRUE(handle.ok()) << handle.error().message;
+    expect(teller, *handle, RpcLevel::Applied);
+  }
+  EXPECT_GT(server->status().rounds, 0U);
+  std::vector<std::byte> all(kDataBytes);
+  ASSERT_TRUE(server->read(0, all, kBankPatience).ok());
+  server.reset();
+  options.name = "reader";
+  auto reader = ReplicatedRpcClient::open(options);
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  for (ReplicatedRpcClient* const each : {&teller, &*reader}) {
+    std::vector<std::byte> got(kDataBytes);
+    // One that has just come may read a peer that has not heard of the last one yet.
+    for (const Deadline deadline = Deadline::after(kBankPatience); got != all;) {
+      const auto read = each->read(0, got, kBankPatience);
+      ASSERT_TRUE(read.ok()) << read.error().message;
+      ASSERT_FALSE(deadline.passed());
+    }
+  }
+  ReplicatedRpcClient blind = client("teller-2");
+  EXPECT_EQ(blind.read(0, line).code(), ErrorCode::Unsupported);
+}
+
 /// Nothing is committed for a while, and a copy that went round can not free its place meanwhile.
 TEST_F(ReplicatedRpc, AFullLogOfEffectsGoesOnWhenItsPeersDo) {
   group_.peer_timeout = std::chrono::minutes(2);

@@ -215,6 +215,7 @@ void name_replicated_rpc() {
   name(&ReplicatedRpcClient::call);
   name(&ReplicatedRpcClient::wait);
   name(&ReplicatedRpcClient::reply);
+  name(&ReplicatedRpcClient::read);
   name(&ReplicatedRpcClient::replace_peer);
   name(&ReplicatedRpcClient::handle_of);
   name(&ReplicatedRpcClient::status);
@@ -261,5 +262,5 @@ int main() {
   name_life<ReplicatedRpcServer>();
   name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 173 ? "all" : "not all") << '\n';
+  std::cout << (named == 174 ? "all" : "not all") << '\n';
 }
