@@ -1,6 +1,6 @@
 // `perdure rpc`: what stands in the pool of a durable RPC server that does not run, and what
 // becomes of calls that were set aside. No call is executed here: handlers are in the server's
-// program. Of one that runs: rpc_status.cc.
+// program. Of one that runs: rpc_status.cc; of a service on k servers: rpc_service.cc.
 #include "rpc_commands.h"
 
 #include "commands.h"
@@ -307,6 +307,7 @@ void add_rpc_commands(Command app) {
   const auto command = std::make_shared<RpcCommand>();
 
   add_rpc_status(rpc);
+  add_rpc_service(rpc);
 
   const Command list =
       add_rpc_subcommand(rpc, "list", "The clients, and how far each is", *command);

@@ -7,5 +7,7 @@ namespace perdure::app {
 
 /// Of a server that runs.
 void add_rpc_status(Command rpc);  // rpc_status.cc
+/// Of a service on k servers.
+void add_rpc_service(Command rpc);  // rpc_service.cc
 
 }  // namespace perdure::app

@@ -1,6 +1,7 @@
 // `perdure rpc` on the pool of a server that ended in the middle of a call.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <perdure/replicated_rpc.h>
 #include <perdure/rpc.h>
 #include <signal.h>
 
@@ -23,6 +24,7 @@
 #include "rpc/executor.h"
 #include "testing/process.h"
 #include "testing/temporary_directory.h"
+#include "tests/cli/cluster.h"
 #include "tests/cli/command_process.h"
 
 namespace perdure::cli {
@@ -585,6 +587,62 @@ TEST_F(RpcHeldPool, ADecisionHoldsWheneverTheCommandIsKilled) {
     EXPECT_EQ(counts(*client), (std::array<std::uint64_t, 3>{0, drops ? 0u : 1u, 0}));
   }
   std::printf("%d of 24 decisions were made, the first 4 without a kill\n", made);
+}
+
+/// A service on the peers of a cluster. One call is applied, one only durable.
+TEST(RpcService, SaysWhoExecutesAndHowFarEachClientIs) {
+  const Cluster cluster;
+  ReplicatedRpcServerOptions serving;
+  for (std::size_t index = 0; index < kPeers; ++index) {
+    serving.group.peers.push_back(cluster.address(index));
+  }
+  serving.group.service = "bank";
+  serving.group.transport = Transport::Tcp;
+  serving.data_bytes = 4096;
+  serving.clients_max = 4;
+  serving.application = kApplication;
+  serving.handlers[kEcho] = echo;
+  ReplicatedRpcClientOptions calling;
+  calling.group = serving.group;
+  calling.name = "teller-1";
+  const std::vector<std::string> words = {"rpc",       "service", "--peers",     cluster.all(),
+                                          "--service", "bank",    "--transport", "tcp"};
+  EXPECT_EQ(run(words).status, 1) << "there is none";
+  const auto shown = [&] {
+    const Outcome outcome = expect_document(words, "rpc-service.schema.json");
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  auto server = ReplicatedRpcServer::open(serving);
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  auto client = ReplicatedRpcClient::open(calling);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  auto call = client->call(kEcho, {});
+  ASSERT_TRUE(call.ok() && client->wait(*call, RpcLevel::Applied).ok());
+  auto json = shown();
+  EXPECT_EQ(json.at("state"), "executing");
+  EXPECT_EQ(json.at("application"), kApplication);
+  ASSERT_EQ(json.at("clients").size(), 1u);
+  EXPECT_EQ(json.at("clients")[0].at("name"), "teller-1");
+  EXPECT_EQ(json.at("clients")[0].at("applied"), 1);
+  EXPECT_EQ(json.at("clients")[0].at("waiting"), 0);
+  EXPECT_EQ(json.at("clients")[0].at("present"), true);
+  // The server ends in order; what is called then waits.
+  { const ReplicatedRpcServer ended = std::move(*server); }
+  call = client->call(kEcho, {});
+  ASSERT_TRUE(call.ok() && client->wait(*call, RpcLevel::Durable).ok());
+  // Readers hear a little later that it is committed, and peers that a session has ended.
+  const auto settled = [&] {
+    json = shown();
+    return json.at("state") == "ended" && json.at("clients")[0].at("waiting") == 1;
+  };
+  for (const Deadline end = Deadline::after(std::chrono::seconds(30)); !settled();) {
+    ASSERT_FALSE(end.passed()) << json.dump(2);
+  }
+  const std::string text = run(words).out;
+  EXPECT_TRUE(contains(text, "service 'bank': nobody executes it; the last one was ")) << text;
+  EXPECT_TRUE(contains(text, "has ended in order")) << text;
+  EXPECT_TRUE(contains(text, "teller-1")) << text;
 }
 
 }  // namespace

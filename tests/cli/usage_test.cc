@@ -35,6 +35,7 @@ TEST(Usage, EverySubcommandHasHelpWithExamples) {
                             {"check"},
                             {"torture"},
                             {"rpc", "status"},
+                            {"rpc", "service"},
                             {"rpc", "list"},
                             {"rpc", "inspect"},
                             {"rpc", "drain"},
