@@ -160,12 +160,16 @@ constexpr bool is_atomic(Opcode opcode) {
          opcode == Opcode::FetchAdd;
 }
 
+/// Whether `length` bytes from its remote_offset on are inside what it names of the peer's.
+inline bool is_inside(const WorkRequest& request, std::uint64_t length) {
+  return request.remote_offset <= request.remote.length &&
+         length <= request.remote.length - request.remote_offset;
+}
+
 /// Whether a transfer of `length` bytes in all is within the limits and what it names.
 inline bool fits(const WorkRequest& request, std::uint64_t length, const Limits& limits) {
   if (length > limits.transfer_bytes_max) return false;
-  return request.opcode == Opcode::Send ||
-         (request.remote_offset <= request.remote.length &&
-          length <= request.remote.length - request.remote_offset);
+  return request.opcode == Opcode::Send || is_inside(request, length);
 }
 
 /// Whether it is a transfer within the limits: what check_request need not look at.

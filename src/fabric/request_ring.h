@@ -87,9 +87,10 @@ class RequestRing {
 
   /// After the connection was lost: the next completion. All that is not known to have succeeded
   /// fails, held requests too: request `failed` with `code`, the others with OutcomeUnknown. False
-  /// when there is none left.
+  /// when there is none left. From then on there is no room.
   bool report_lost(Completion& completion, std::uint64_t failed = kNone,
                    ErrorCode code = ErrorCode::OutcomeUnknown) {
+    room_ = 0;
     while (reported_ < next_) {
       const std::uint64_t number = reported_++;
       const Slot& oldest = slot(number);
@@ -154,6 +155,8 @@ class RequestRing {
 
   /// Whether nothing is held and there is room, as far as is known without a look at all of that.
   bool has_room() const { return room_ != 0; }
+  /// For how many requests.
+  std::uint64_t room() const { return room_; }
   /// Looks at it, for the next `most` requests.
   bool find_room(std::uint64_t most) {
     if (full() || anything_held()) return false;

@@ -13,8 +13,11 @@ namespace perdure::fabric::verbs {
 /// The sender's side.
 class SendCredits {
  public:
-  /// Whether one more message may go, given the peer's count as it stands in our word.
-  bool available(std::uint64_t granted) const { return sent_ < granted; }
+  /// Whether one more message may go behind so many others that go with it, given the peer's count
+  /// as it stands in our word.
+  bool available(std::uint64_t granted, std::uint64_t before = 0) const {
+    return sent_ + before < granted;
+  }
   void use() { ++sent_; }
   std::uint64_t sent() const { return sent_; }
 

@@ -49,6 +49,15 @@ TEST(Credits, NoMessageMeetsAnEmptyQueueAndNoneWaitsForEver) {
   }
 }
 
+TEST(Credits, MessagesThatGoTogetherNeedOneEach) {
+  SendCredits sender;
+  sender.use();
+  EXPECT_TRUE(sender.available(3, 0));
+  EXPECT_TRUE(sender.available(3, 1));
+  EXPECT_FALSE(sender.available(3, 2));
+  EXPECT_FALSE(sender.available(1, 0));
+}
+
 TEST(Credits, SteadyTrafficTellsOnceInHalfADepth) {
   ReceiveCredits receiver(64);
   std::uint64_t told = 0;

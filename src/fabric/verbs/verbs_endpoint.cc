@@ -117,30 +117,82 @@ inline void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries
   batch_.add(request, number, signalled, send_credits_.sent());
 }
 
-/// Appends a request to the batch if nothing is in its way to the RNIC, and nothing has to be asked
-/// beside it: most are so.
-inline bool VerbsEndpoint::takes_at_once(const WorkRequest& request) {
-  const bool sends = request.opcode == Opcode::Send;
-  if (sends && !send_credits_.available(granted())) return false;
-  if (request.opcode == Opcode::Read && !requests_.reads_in_order()) return false;
-  if (silent_ || !batch_.fits(1) || !requests_.takes_at_once()) return false;
-  if (!batch_.add_plain(request, limits_, requests_.push_index())) return false;
-  if (sends) send_credits_.use();
-  requests_.push_issued(request);
+/// Fills in number `at` of what is posted next, if nothing keeps the request from going to the RNIC
+/// as it is, and its entry is ready for it: mostly that is so. All before it may be messages.
+inline bool VerbsEndpoint::fill_plain(std::size_t at, const WorkRequest& request) {
+  if (request.opcode != Opcode::Send) return batch_.fill_access(at, request);
+  return send_credits_.available(granted(), at) && batch_.fill_message(at, request);
+}
+
+/// What was posted so is noted behind the post: nothing comes between. Apart: the post in front of
+/// it needs few registers then.
+void VerbsEndpoint::note_posted(std::span<const WorkRequest> requests) {
+  for (const WorkRequest& request : requests) {
+    if (request.opcode == Opcode::Send) send_credits_.use();
+    requests_.push_issued(request);
+  }
+}
+
+inline void VerbsEndpoint::post_plain(std::span<const WorkRequest> requests) {
+  if (cut_.load()) [[unlikely]] {  // see commit
+    note_posted(requests);
+    return lose_cut();
+  }
+  const int returned = batch_.post_plain(id_->qp, requests.size());
+  note_posted(requests);
+  if (returned != 0) [[unlikely]]
+    lose_posting(returned);
+}
+
+/// One request, or two, if all of them can go so. False: nothing was done.
+template <std::size_t count>
+inline bool VerbsEndpoint::post_straight(std::span<const WorkRequest, count> requests) {
+  static_assert(count == 1 || count == 2);
+  if (requests_.known_at_once() < count) return false;
+  const std::uint64_t number = requests_.push_index();
+  if (!fill_plain(0, requests[0])) return false;
+  if constexpr (count == 2) {
+    if (!fill_plain(1, requests[1])) return false;
+    batch_.number(1, number + 1);
+  }
+  batch_.number(0, number);
+  post_plain(requests);
   return true;
 }
 
+/// What most updates are goes to the RNIC with few questions, and without a loop; anything else by
+/// post_several.
 Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
-  if (lost_) [[unlikely]]
-    return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
+  if (requests.size() == 1 && post_straight(requests.first<1>())) return std::size_t{1};
+  if (requests.size() == 2 && post_straight(requests.first<2>())) return std::size_t{2};
+  return post_several(requests);
+}
+
+/// As many of the first requests as can go to the RNIC as they are, together; what is left by
+/// post_any.
+Result<std::size_t> VerbsEndpoint::post_several(std::span<const WorkRequest> requests) {
+  if (lost_) return lost_before();
   std::size_t taken = 0;
-  while (taken < requests.size() && takes_at_once(requests[taken])) ++taken;
-  commit();
-  if (taken == requests.size() || lost_) [[likely]]
-    return taken;
+  if (requests.size() <= requests_.known_at_once() || find_at_once()) {
+    const std::size_t most = std::min<std::size_t>(requests.size(), requests_.known_at_once());
+    const std::uint64_t first = requests_.push_index();
+    for (; taken < most; ++taken) {
+      const WorkRequest& next = requests[taken];
+      if (!fill_plain(taken, next) && !(batch_.make_ready(taken, next) && fill_plain(taken, next)))
+        break;
+      batch_.number(taken, first + taken);
+    }
+    if (taken != 0) post_plain(requests.first(taken));
+  }
+  if (taken == requests.size() || lost_) return taken;
   if (taken == 0) return post_any(requests);
   const auto more = post_any(requests.subspan(taken));
   return taken + (more.ok() ? *more : 0);
+}
+
+/// Apart: the common case stays short.
+Error VerbsEndpoint::lost_before() const {
+  return {ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
 }
 
 /// The same for those that wait, or need a closer look, and what comes behind them.
@@ -232,7 +284,7 @@ void VerbsEndpoint::issue_held() {
 }
 
 Result<void> VerbsEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {
-  if (lost_) return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
+  if (lost_) return lost_before();
   if (receive_credits_.full()) return Error{ErrorCode::QueueFull, "receive queue is full"};
   if (buffer.memory == nullptr) {
     return Error{ErrorCode::InvalidArgument, "receive buffer outside of registered memory"};

@@ -78,8 +78,15 @@ class VerbsEndpoint final : public Endpoint {
   Hello hello() const;
   Result<void> bind_window(Deadline deadline);
 
-  bool takes_at_once(const WorkRequest& request);
+  bool fill_plain(std::size_t at, const WorkRequest& request);
+  [[gnu::noinline]] void note_posted(std::span<const WorkRequest> requests);
+  void post_plain(std::span<const WorkRequest> requests);
+  template <std::size_t count>
+  bool post_straight(std::span<const WorkRequest, count> requests);
+  [[gnu::noinline]] Result<std::size_t> post_several(std::span<const WorkRequest> requests);
+  bool find_at_once() { return !silent_ && requests_.find_at_once(WorkBatch::kEntriesMax); }
   Result<std::size_t> post_any(std::span<const WorkRequest> requests);
+  [[gnu::noinline]] Error lost_before() const;
   Result<void> check(const WorkRequest& request) const;
   bool may_issue(const WorkRequest& request, std::size_t entries);
   void issue(const WorkRequest& request, std::size_t entries);

@@ -136,10 +136,12 @@ Result<void> VerbsEndpoint::make_queue_pair() {
       // iWARP names one place for the answer of a READ (RFC 5040 section 4.4).
       queue_limits_.read_segments_max = rnic.is_iwarp() ? 1 : kSegmentsMax;
       queue_limits_.writes_immediates = !rnic.is_iwarp();
+      queue_limits_.reads_in_order = requests_.reads_in_order();
       capabilities_.native_flush = extended_ != nullptr && rnic.flushes();
       capabilities_.persistent_flush = extended_ != nullptr && rnic.flushes_persistently();
       capabilities_.atomic_write = extended_ != nullptr && rnic.writes_atomically();
-      batch_.prepare(queue_limits_, control_region_.get(), &control_->scratch);
+      batch_.prepare(queue_limits_, limits_.transfer_bytes_max, control_region_.get(),
+                     &control_->scratch);
       domain_->rnic->watch(id_->qp, fate_);
       return {};
     }

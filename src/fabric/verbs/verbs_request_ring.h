@@ -43,10 +43,18 @@ class VerbsRequestRing final : public RequestRing<SendQueueSlot> {
     return ask;
   }
 
-  /// Whether a request of one entry can go to the RNIC at once, and be asked for only if its caller
-  /// wants it reported. False also now and then, so that one is asked for that need not be.
-  bool takes_at_once() { return has_room() || find_room_unasked(); }
-  /// Takes in a request that goes so. Requires takes_at_once(), and no READ that answers late.
+  /// Of how many requests of one entry it is known that they can go to the RNIC at once, and be
+  /// asked for only if their caller wants them reported.
+  std::uint64_t known_at_once() const { return room(); }
+  /// Looks for how many, up to `most`. False: none, also now and then, so that one is asked for
+  /// that need not be. Apart: seldom called.
+  [[gnu::noinline]] bool find_at_once(std::uint64_t most) {
+    return find_room(
+        std::min({most, silent_max_ - 1 - silent_, silent_entries_max_ - 1 - silent_entries_,
+                  entries_ - std::min<std::uint64_t>(entries_, posted_ - freed_)}));
+  }
+  /// Takes in a request that has gone so. Requires known_at_once(), before it went, and no READ
+  /// that answers late.
   void push_issued(const WorkRequest& request) {
     RequestRing::push_issued(request, /*early=*/false);
     slot(issue_index() - 1).entries_end = ++posted_;
@@ -73,12 +81,6 @@ class VerbsRequestRing final : public RequestRing<SendQueueSlot> {
 
  private:
   static constexpr auto kNothingElse = [](const SendQueueSlot&) {};
-
-  /// Apart: seldom called.
-  [[gnu::noinline]] bool find_room_unasked() {
-    return find_room(std::min({silent_max_ - 1 - silent_, silent_entries_max_ - 1 - silent_entries_,
-                               entries_ - std::min<std::uint64_t>(entries_, posted_ - freed_)}));
-  }
 
   void free_entries() {
     if (const SendQueueSlot* last = advance(); last != nullptr) freed_ = last->entries_end;

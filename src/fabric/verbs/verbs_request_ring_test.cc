@@ -62,7 +62,7 @@ TEST(VerbsRequestRing, WhatGoesAtOnceIsAskedForNowAndThenAllTheSame) {
   Completion completion;
   for (int round = 0; round < 1000; ++round) {
     const bool wanted = round % 7 == 0;
-    if (ring.takes_at_once()) {
+    if (ring.known_at_once() != 0 || ring.find_at_once(64)) {
       ring.push_issued(request(posted, wanted));
       if (wanted) asked_last = posted;
     } else {
@@ -81,6 +81,28 @@ TEST(VerbsRequestRing, WhatGoesAtOnceIsAskedForNowAndThenAllTheSame) {
     ASSERT_LT(posted - asked_last, 6u) << "a quarter of the depth in a row at most";
   }
   EXPECT_EQ(ring.push_index(), posted);
+}
+
+TEST(VerbsRequestRing, NoMoreGoAtOnceThanWereAskedForAndNoneWhileSomeAreHeldOrAfterTheLoss) {
+  VerbsRequestRing ring(64, 80, true);
+  EXPECT_EQ(ring.known_at_once(), 0u) << "nobody has looked";
+  ASSERT_TRUE(ring.find_at_once(3));
+  EXPECT_EQ(ring.known_at_once(), 3u);
+  ring.push_issued(request(0, true));
+  EXPECT_EQ(ring.known_at_once(), 2u);
+  ASSERT_TRUE(ring.find_at_once(64));
+  EXPECT_EQ(ring.known_at_once(), 15u) << "one in a quarter of the depth is asked for";
+
+  ring.push(request(1, true));
+  ring.hold(request(1, true));
+  EXPECT_EQ(ring.known_at_once(), 0u);
+  EXPECT_FALSE(ring.find_at_once(64));
+  (void)ring.issue(1);
+  ASSERT_TRUE(ring.find_at_once(64));
+
+  Completion completion;
+  while (ring.report_lost(completion)) continue;
+  EXPECT_EQ(ring.known_at_once(), 0u);
 }
 
 TEST(VerbsRequestRing, FullWithSilentRequestsIsImpossible) {

@@ -76,10 +76,38 @@ std::size_t entry_count(const WorkRequest& request, const QueueLimits& limits) {
   return count + more;
 }
 
+/// Stores all that does not vary. An empty segment says something else to an RNIC, and memory that
+/// is not registered has no key: fill_plain lets neither through.
+bool WorkBatch::make_ready(std::size_t at, const WorkRequest& request) {
+  Entry& entry = entries_[at];
+  const bool reads = request.opcode == Opcode::Read;
+  const bool sends = request.opcode == Opcode::Send;
+  if (!reads && !sends && request.opcode != Opcode::Write) return false;
+  const std::size_t segments_max = reads ? limits_.read_segments_max : kSegmentsMax;
+  if (request.segment_count == 0 || request.segment_count > segments_max) return false;
+  if (reads && !limits_.reads_in_order) return false;
+  const std::uint64_t length = total_length(request);
+  if (length == 0 || length > plain_bytes_max_) return false;
+  const std::uint64_t inline_max =
+      reads ? 0 : std::min<std::uint64_t>(limits_.inline_bytes_max, plain_bytes_max_);
+  const bool goes_inline = length <= inline_max;
+  entry.ready_for = look_of(request);
+  entry.ready_bytes_min = goes_inline ? 1 : inline_max + 1;
+  entry.ready_bytes_more = (goes_inline ? inline_max : plain_bytes_max_) - entry.ready_bytes_min;
+  entry.work.num_sge = request.segment_count;
+  entry.work.opcode = reads ? IBV_WR_RDMA_READ : sends ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
+  entry.work.send_flags = (request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
+                          (request.signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
+                          (sends ? static_cast<unsigned>(IBV_SEND_SOLICITED) : 0) |
+                          (goes_inline ? static_cast<unsigned>(IBV_SEND_INLINE) : 0);
+  return true;
+}
+
 ibv_send_wr& WorkBatch::next(const WorkRequest& request, std::uint64_t id, ibv_wr_opcode opcode) {
   PERDURE_ASSERT(count_ < kEntriesMax);
+  entries_[count_].ready_for = kNothing;
   entries_[count_].kind = Kind::Plain;
-  ibv_send_wr& work = requests_[count_];
+  ibv_send_wr& work = entries_[count_].work;
   work.wr_id = id;
   work.num_sge = 0;
   work.opcode = opcode;
@@ -97,7 +125,7 @@ void WorkBatch::add_transfer(const WorkRequest& request, std::uint64_t id, ibv_w
   do {
     ibv_send_wr& work = next(request, id, opcode);
     std::uint64_t bytes = 0;
-    work.num_sge = static_cast<int>(pieces.take(segments_[count_ - 1], bytes));
+    work.num_sge = static_cast<int>(pieces.take(entries_[count_ - 1].segments, bytes));
     work.wr.rdma.remote_addr += done;
     done += bytes;
     if (opcode != IBV_WR_RDMA_READ && bytes > 0 && bytes <= limits_.inline_bytes_max) {
@@ -118,7 +146,7 @@ void WorkBatch::add_word(const WorkRequest& request, std::uint64_t id) {
   const bool swaps = request.opcode == Opcode::CompareSwap;
   ibv_send_wr& work =
       next(request, id, swaps ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD);
-  ibv_sge& sink = segments_[count_ - 1][0];
+  ibv_sge& sink = entries_[count_ - 1].segments[0];
   if (request.segment_count > 0) {
     const Segment& segment = request.segments[0];
     sink = {reinterpret_cast<std::uintptr_t>(segment.data), 8, lkey_of(segment)};
@@ -136,9 +164,10 @@ void WorkBatch::add_word(const WorkRequest& request, std::uint64_t id) {
 void WorkBatch::add_immediate(const WorkRequest& request, std::uint64_t id, std::uint64_t message) {
   add_transfer(request, id, IBV_WR_RDMA_WRITE, kSegmentsMax);
   ibv_send_wr& told = next(request, id, IBV_WR_RDMA_WRITE);
-  Immediate& immediate = immediates_[count_ - 1];
+  Entry& entry = entries_[count_ - 1];
+  Immediate& immediate = entry.immediate;
   immediate = {message, request.immediate, static_cast<std::uint32_t>(total_length(request))};
-  segments_[count_ - 1][0] = {reinterpret_cast<std::uintptr_t>(&immediate), sizeof immediate, 0};
+  entry.segments[0] = {reinterpret_cast<std::uintptr_t>(&immediate), sizeof immediate, 0};
   told.num_sge = 1;
   told.send_flags |= IBV_SEND_INLINE;
   told.wr.rdma.remote_addr = ring_.address + (message - 1) % ring_.slots * sizeof immediate;
@@ -157,7 +186,7 @@ void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled
         break;
       }
       add_transfer(request, id, IBV_WR_RDMA_WRITE_WITH_IMM, kSegmentsMax);
-      requests_[count_ - 1].imm_data = ::htonl(request.immediate);
+      entries_[count_ - 1].work.imm_data = ::htonl(request.immediate);
       break;
     case Opcode::Read:
       add_transfer(request, id, IBV_WR_RDMA_READ, limits_.read_segments_max);
@@ -169,7 +198,7 @@ void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled
       entry.persistent = request.placement == FlushPlacement::Persistence;
       entry.whole_region = request.whole_region;
       entry.flush_length = request.flush_length;
-      if (request.whole_region) requests_[count_ - 1].wr.rdma.remote_addr = request.remote.base;
+      if (request.whole_region) entries_[count_ - 1].work.wr.rdma.remote_addr = request.remote.base;
       needs_extended_ = true;
       break;
     }
@@ -180,8 +209,8 @@ void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled
     case Opcode::SendFlush:
     case Opcode::Receive: PERDURE_ASSERT(false);
   }
-  if (signalled) requests_[count_ - 1].send_flags |= IBV_SEND_SIGNALED;
-  if (takes_receive(request.opcode)) requests_[count_ - 1].send_flags |= IBV_SEND_SOLICITED;
+  if (signalled) entries_[count_ - 1].work.send_flags |= IBV_SEND_SIGNALED;
+  if (takes_receive(request.opcode)) entries_[count_ - 1].work.send_flags |= IBV_SEND_SOLICITED;
 }
 
 int WorkBatch::post_each(ibv_qp* qp, ibv_qp_ex* extended) {
@@ -203,8 +232,8 @@ int WorkBatch::post_extended(ibv_qp_ex* qp, std::size_t begin, std::size_t end) 
   PERDURE_ASSERT(qp != nullptr);
   ::ibv_wr_start(qp);
   for (std::size_t i = begin; i < end; ++i) {
-    const ibv_send_wr& work = requests_[i];
     const Entry& entry = entries_[i];
+    const ibv_send_wr& work = entry.work;
     qp->wr_id = work.wr_id;
     qp->wr_flags = work.send_flags;
     if (entry.kind == Kind::Flush) {
