@@ -13,16 +13,23 @@ namespace perdure::fabric::verbs {
 /// The sender's side.
 class SendCredits {
  public:
-  /// Whether one more message may go behind so many others that go with it, given the peer's count
-  /// as it stands in our word.
-  bool available(std::uint64_t granted, std::uint64_t before = 0) const {
-    return sent_ + before < granted;
+  /// Whether one more message is known to be allowed behind so many others that go with it.
+  bool known(std::uint64_t before) const { return left_ > before; }
+  /// Whether one more may go, given the peer's count as it stands in our word.
+  bool available(std::uint64_t granted) {
+    left_ = granted > sent_ ? granted - sent_ : 0;  // whatever a peer wrote there
+    return left_ > 0;
   }
-  void use() { ++sent_; }
+  /// Requires one or the other.
+  void use() {
+    ++sent_;
+    --left_;
+  }
   std::uint64_t sent() const { return sent_; }
 
  private:
   std::uint64_t sent_ = 0;
+  std::uint64_t left_ = 0;  // more are allowed, by the peer's count when it was looked at last
 };
 
 /// The receiver's side: when to tell, so that telling is rare and no peer waits for it.

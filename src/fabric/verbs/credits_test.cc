@@ -28,7 +28,7 @@ TEST(Credits, NoMessageMeetsAnEmptyQueueAndNoneWaitsForEver) {
             idle = 0;
             break;
           case 1:
-            if (sent == kMessages || !sender.available(word)) break;
+            if (sent == kMessages || !(sender.known(0) || sender.available(word))) break;
             sender.use();
             ++sent;
             ++in_flight;
@@ -49,13 +49,24 @@ TEST(Credits, NoMessageMeetsAnEmptyQueueAndNoneWaitsForEver) {
   }
 }
 
-TEST(Credits, MessagesThatGoTogetherNeedOneEach) {
+TEST(Credits, WhatIsKnownIsCountedDownUntilThePeersCountIsLookedAtAgain) {
   SendCredits sender;
+  EXPECT_FALSE(sender.known(0)) << "nobody has looked";
+  EXPECT_FALSE(sender.available(0));
+  ASSERT_TRUE(sender.available(3));
+  EXPECT_TRUE(sender.known(2)) << "three that go together";
+  EXPECT_FALSE(sender.known(3));
   sender.use();
-  EXPECT_TRUE(sender.available(3, 0));
-  EXPECT_TRUE(sender.available(3, 1));
-  EXPECT_FALSE(sender.available(3, 2));
-  EXPECT_FALSE(sender.available(1, 0));
+  sender.use();
+  EXPECT_TRUE(sender.known(0));
+  EXPECT_FALSE(sender.known(1));
+  sender.use();
+  EXPECT_FALSE(sender.known(0));
+  EXPECT_FALSE(sender.available(3));
+  EXPECT_FALSE(sender.available(1)) << "a count that has gone back allows nothing";
+  EXPECT_TRUE(sender.available(4));
+  EXPECT_TRUE(sender.known(0));
+  EXPECT_EQ(sender.sent(), 3u);
 }
 
 TEST(Credits, SteadyTrafficTellsOnceInHalfADepth) {

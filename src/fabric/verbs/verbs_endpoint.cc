@@ -121,7 +121,7 @@ inline void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries
 /// as it is, and its entry is ready for it: mostly that is so. All before it may be messages.
 inline bool VerbsEndpoint::fill_plain(std::size_t at, const WorkRequest& request) {
   if (request.opcode != Opcode::Send) return batch_.fill_access(at, request);
-  return send_credits_.available(granted(), at) && batch_.fill_message(at, request);
+  return send_credits_.known(at) && batch_.fill_message(at, request);
 }
 
 /// What was posted so is noted behind the post: nothing comes between. Apart: the post in front of
@@ -174,6 +174,7 @@ Result<std::size_t> VerbsEndpoint::post_several(std::span<const WorkRequest> req
   if (lost_) return lost_before();
   std::size_t taken = 0;
   if (requests.size() <= requests_.known_at_once() || find_at_once()) {
+    (void)send_credits_.available(granted());  // a look at it
     const std::size_t most = std::min<std::size_t>(requests.size(), requests_.known_at_once());
     const std::uint64_t first = requests_.push_index();
     for (; taken < most; ++taken) {
