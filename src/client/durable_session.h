@@ -187,8 +187,9 @@ class DurableSession {
   }
   /// The same in the caller, for a range alone that is one message, or one WRITE and its flush, and
   /// can be posted at once. 0: it is not that, or something is wrong, and nothing was done.
+  /// Requires that DurableSessionOptions::ranges_again is not set.
   [[gnu::always_inline]] std::uint64_t begin_common(const persist::UpdateItem& item) {
-    return begin_common_by(method_for(item.data.length), item);
+    return begin_common_by(method_for(item.data.length), item, /*again=*/false);
   }
   /// The same for a single range that is written again and again, such as a word: each time after
   /// the one before has resolved.
@@ -197,7 +198,7 @@ class DurableSession {
   }
   /// The same as begin_common() does it.
   std::uint64_t begin_common_place(const persist::UpdateItem& item) {
-    return begin_common_by(place_method(item.data.length), item);
+    return begin_common_by(place_method(item.data.length), item, options_.ranges_again);
   }
   /// The largest range that begin and begin_place take.
   std::uint64_t range_bytes_max() const { return range_bytes_max_; }
@@ -379,11 +380,12 @@ class DurableSession {
   }
   Result<std::uint64_t> begin_by(std::size_t method, std::span<const persist::UpdateItem> items);
   [[gnu::always_inline]] std::uint64_t begin_common_by(std::size_t method,
-                                                       const persist::UpdateItem& item) noexcept {
+                                                       const persist::UpdateItem& item,
+                                                       bool again) noexcept {
     if (!idle() && !waiting_.empty()) return 0;  // what waits has begun
     const std::uint64_t request = requester_->begin_common(method, item, nullptr);
     if (request == 0) return 0;
-    if (options_.ranges_again) note_extent(request, item);
+    if (again) note_extent(request, item);
     return note_begun(method, request, item.data.length);
   }
   void take_resolved();

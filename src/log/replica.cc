@@ -14,6 +14,7 @@ namespace perdure::log {
 Replica::Replica(std::unique_ptr<client::Peer> peer, ReplicaOptions options)
     : batches_in_flight_(options.batches_in_flight), session_(std::move(peer), options.session) {
   PERDURE_ASSERT(batches_in_flight_ >= 1 && batches_in_flight_ <= kBatchesMax);
+  PERDURE_ASSERT(!options.session.ranges_again);  // see send_alone
 }
 
 Replica::~Replica() {

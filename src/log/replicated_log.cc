@@ -37,6 +37,14 @@ Lsn clock_from(Lsn end, std::uint64_t bytes) { return {end.value + kAppendsPerCl
 
 }  // namespace
 
+/// Whether the record that was appended gathers with the next one: each replica has an answer due.
+inline bool ReplicatedLog::gathers() const { return tail_ < gather_until_; }
+
+/// After an append: sends unless it is worth gathering more.
+inline void ReplicatedLog::offer() {
+  if (!gathers()) offer_now();
+}
+
 /// Sends unless it is worth gathering more. Polling costs a system call on some fabrics, so many
 /// appends share one.
 void ReplicatedLog::offer_now() {
@@ -56,7 +64,8 @@ void ReplicatedLog::offer_now() {
 
 /// The same as offer_now for a plain record that is staged next. Mostly nothing is in flight, and
 /// it is all that any replica lacks. False: it is not so everywhere, and offer_now does the rest.
-bool ReplicatedLog::send_at_once(Lsn at, std::byte* data, std::uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline bool ReplicatedLog::send_at_once(Lsn at, std::byte* data,
+                                                               std::uint64_t bytes) noexcept {
   const Staging::Run record{at, data, bytes, Lsn{at.value + bytes}};
   bool all = true;
   for (Replica& replica : replicas_) {
@@ -64,6 +73,18 @@ bool ReplicatedLog::send_at_once(Lsn at, std::byte* data, std::uint64_t bytes) n
   }
   gather_until_ = std::min(Lsn{record.end.value + kGatherBytes}, clock_from(record.end, bytes));
   return all;
+}
+
+/// A plain record that goes out at once. What can be noted behind its post is.
+Result<Ticket> ReplicatedLog::append_sent(std::span<const std::byte> record, std::uint64_t bytes) {
+  const Lsn at = tail_;
+  std::byte* const to = staging_.place();
+  encode_plain(record, to);
+  const bool gone = send_at_once(at, to, bytes);
+  const Ticket ticket = note_plain(at, bytes);
+  if (!gone) [[unlikely]]
+    offer_now();
+  return ticket;
 }
 
 void ReplicatedLog::offer_to(Replica& replica, bool look) {

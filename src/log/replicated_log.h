@@ -180,7 +180,11 @@ class ReplicatedLog {
   Error too_few_of(const Configurations& in_play, const Configuration& lacking);
 
   // Running.
-  Result<Ticket> append_plain(std::span<const std::byte> record, std::uint64_t bytes);
+  [[gnu::noinline]] Result<Ticket> append_sent(std::span<const std::byte> record,
+                                               std::uint64_t bytes);
+  Result<Ticket> append_gathered(std::span<const std::byte> record, std::uint64_t bytes);
+  void encode_plain(std::span<const std::byte> record, std::byte* to);
+  Ticket note_plain(Lsn at, std::uint64_t bytes);
   Result<Ticket> append_any(std::span<const std::byte> record);
   template <typename Encode>
   Result<Ticket> append_record(RecordType type, std::uint64_t payload_bytes, const Encode& encode);
@@ -344,47 +348,43 @@ class ReplicatedLog {
   std::vector<RepairReport> repairs_;  // that nobody has asked for yet
 };
 
-// The commonest case of append goes straight through, in one function: Log::append.
-
 /// What is behind a payload that ends in the midst of a word is zero. Before the payload is there.
 inline void clear_last_word(std::uint64_t payload_bytes, std::byte* to) {
   if (payload_bytes % kRecordAlignment == 0) return;
   store(to + record_bytes(payload_bytes) - sizeof(std::uint64_t), std::uint64_t{0});
 }
 
-/// Whether the record that was appended gathers with the next one: each replica has an answer due.
-inline bool ReplicatedLog::gathers() const { return tail_ < gather_until_; }
-
-/// After an append: sends unless it is worth gathering more.
-inline void ReplicatedLog::offer() {
-  if (!gathers()) offer_now();
-}
-
-/// A record that plain_until_ and plain_bytes_max_ allow. The one before was of this epoch. What
-/// can be noted behind its post is, so that it goes out before.
-[[gnu::always_inline]] inline Result<Ticket> ReplicatedLog::append_plain(
-    std::span<const std::byte> record, std::uint64_t bytes) {
-  const Lsn at = tail_;
-  const Lsn end{at.value + bytes};
-  std::byte* const to = staging_.place();
+/// A plain record, one that plain_until_ and plain_bytes_max_ allow, where it is staged next. The
+/// one before was of this epoch.
+[[gnu::always_inline]] inline void ReplicatedLog::encode_plain(std::span<const std::byte> record,
+                                                               std::byte* to) {
   clear_last_word(record.size(), to);
   last_crc_ = encode_short_record(header_of_next(RecordType::Data, record.size()), anchor_.seed,
                                   record, to);
-  const bool gone = end < gather_until_ || send_at_once(at, to, bytes);  // or gathers
-  staging_.commit_in_room(at, bytes);
-  tail_ = end;
-  const std::uint64_t index = next_index_++;
-  if (!gone) [[unlikely]]
-    offer_now();
-  return Ticket{at, end, index, writer_};
 }
 
+[[gnu::always_inline]] inline Ticket ReplicatedLog::note_plain(Lsn at, std::uint64_t bytes) {
+  staging_.commit_in_room(at, bytes);
+  tail_ = Lsn{at.value + bytes};
+  return {at, tail_, next_index_++, writer_};
+}
+
+/// A plain record that waits for what follows.
+[[gnu::always_inline]] inline Result<Ticket> ReplicatedLog::append_gathered(
+    std::span<const std::byte> record, std::uint64_t bytes) {
+  encode_plain(record, staging_.place());
+  return note_plain(tail_, bytes);
+}
+
+/// The commonest appends go straight through: what gathers in one function, Log::append, and what
+/// goes out at once in that and append_sent.
 [[gnu::always_inline]] inline Result<Ticket> ReplicatedLog::append(
     std::span<const std::byte> record) {
   const std::uint64_t bytes = record_bytes(record.size());
   if (!is_plain(record.size(), bytes)) [[unlikely]]
     return append_any(record);
-  return append_plain(record, bytes);
+  if (tail_.value + bytes < gather_until_.value) return append_gathered(record, bytes);
+  return append_sent(record, bytes);
 }
 
 }  // namespace perdure::log

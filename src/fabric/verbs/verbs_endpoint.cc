@@ -160,11 +160,11 @@ inline bool VerbsEndpoint::post_straight(std::span<const WorkRequest, count> req
   return true;
 }
 
-/// What most updates are goes to the RNIC with few questions, and without a loop; anything else by
-/// post_several.
+/// What most updates are goes to the RNIC with few questions, and without a loop: a WRITE and what
+/// follows it, or one message. Anything else by post_several.
 Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
-  if (requests.size() == 1 && post_straight(requests.first<1>())) return std::size_t{1};
   if (requests.size() == 2 && post_straight(requests.first<2>())) return std::size_t{2};
+  if (requests.size() == 1 && post_straight(requests.first<1>())) return std::size_t{1};
   return post_several(requests);
 }
 
