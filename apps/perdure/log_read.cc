@@ -1,5 +1,6 @@
 // `perdure log read` and `perdure log follow`: the records of a log, now or as they come.
 #include "core/clock.h"
+#include "core/try.h"
 #include "log_commands.h"
 #include "missing_pool.h"
 #include "output.h"
@@ -89,6 +90,7 @@ Result<std::string> choose_peer(const ReadCommand& command) {
                  fmt::format("no replica of '{}' can be read{}{}", command.peers.pool,
                              answered == 0 ? "" : ": none holds a log yet", reasons)};
   }
+  PERDURE_TRY_VOID(survey.require_one_log(command.peers.pool));
   warn_of_missing_votes(survey, reasons);
   return survey.replicas()[*best].name;
 }

@@ -151,6 +151,27 @@ std::optional<std::size_t> ReplicaSurvey::best() const {
   return log::choose_history(surveys);
 }
 
+Result<void> ReplicaSurvey::require_one_log(const std::string& pool) const {
+  const SurveyedReplica* first = nullptr;
+  std::string alike;
+  std::string others;
+  for (const SurveyedReplica& replica : replicas_) {
+    const bool has_log = replica.survey && replica.survey->report;
+    if (!has_log || replica.survey->state().marks.creating) continue;  // may never have begun
+    if (first == nullptr) first = &replica;
+    std::string& names = log_id_of(replica) == log_id_of(*first) ? alike : others;
+    names += (names.empty() ? "" : ", ") + replica.name;
+  }
+  if (others.empty()) return {};
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format(
+          "pool '{}' on {} holds another log than on {}; name the peers of one log (`perdure "
+          "log verify` says which log each holds), and where a pool is left of a log that "
+          "was deleted, delete it too (`perdure pool delete`)",
+          pool, others, alike)};
+}
+
 log::Configurations ReplicaSurvey::configurations() const {
   const auto from = best();
   if (!from) return {};

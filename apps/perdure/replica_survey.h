@@ -47,6 +47,9 @@ class ReplicaSurvey {
   const std::vector<SurveyedReplica>& replicas() const { return replicas_; }
   /// The replica that holds the log's history: of the highest epoch, and of those the longest.
   std::optional<std::size_t> best() const;
+  /// Of peers that hold different logs nobody can tell which one is meant: a log that was deleted
+  /// on the others may be of a higher epoch. Errors: InvalidArgument.
+  Result<void> require_one_log(const std::string& pool) const;
   /// The configurations of that log that are in play, by what was read: by the states alone after
   /// read_starts(). Empty: no log was read.
   log::Configurations configurations() const;

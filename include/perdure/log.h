@@ -342,7 +342,9 @@ class Log {
 class LogReader {
  public:
   /// Reads from the first of the peers that can be. Errors: of the peers together, as next().
-  /// NotFound also: no log in the pool, no such pool, no record begins at `from`.
+  /// NotFound also: no log in the pool, no such pool, no record begins at `from`. InvalidArgument
+  /// also: the peers hold different logs (one was deleted on some of them and made anew).
+  /// Cost     a session with each of the other peers, to see that: up to 250 ms with a silent one.
   static Result<LogReader> open(LogReaderOptions options);
   LogReader(LogReader&&) noexcept;
   LogReader& operator=(LogReader&&) noexcept;
@@ -358,8 +360,9 @@ class LogReader {
   ///         gone), TimedOut, QueueFull (the peer has no session left), Corrupt (more was durable
   ///         than can be read: repair), Fenced (records that were returned, uncommitted or
   ///         given up since by accept_loss, were replaced by a newer writer's; or the pools hold
-  ///         another log now), InvalidArgument (the replica was removed from the log; moved from,
-  ///         or in a child of fork). Of several that apply, the one that is most likely to pass.
+  ///         another log now), InvalidArgument (the replica was removed from the log; a peer has
+  ///         come back that holds another log; moved from, or in a child of fork). Of several that
+  ///         apply, the one that is most likely to pass.
   /// Cost    no round trip for most records: they are read in pieces of up to 1 MiB. At the end,
   ///         some round trips, and every 100 ms some to each of the other replicas, with each of
   ///         which it keeps a session then. Where a peer is lost, up to `timeout`.

@@ -18,6 +18,10 @@ constexpr Nanoseconds kLookAroundEvery = std::chrono::milliseconds(100);
 // times what the try took: one that is silent must not hold up what can be read.
 constexpr Nanoseconds kTryAgainAfter = std::chrono::milliseconds(50);
 
+// The others are asked which log they hold before one is read: of one that is silent so long it is
+// found out later.
+constexpr Nanoseconds kOneLogWithin = std::chrono::milliseconds(250);
+
 // Of what several replicas say, what is most likely to pass comes first.
 constexpr std::array kByHope{ErrorCode::Busy,      ErrorCode::Disconnected, ErrorCode::TimedOut,
                              ErrorCode::QueueFull, ErrorCode::Corrupt,      ErrorCode::NotFound};
@@ -42,9 +46,37 @@ Result<FailoverReader> FailoverReader::open(std::vector<std::unique_ptr<client::
     }
     opened.current_ = index;
     opened.place_ = replica.reader->place();
+    PERDURE_TRY_VOID(opened.require_one_log());
     return opened;
   }
   return opened.none_readable();
+}
+
+/// That the others that answer hold the log that is read. The one that is left of a deleted log
+/// reads like any other.
+Result<void> FailoverReader::require_one_log() {
+  if (options_.log_id) return {};
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Replica& replica = replicas_[index];
+    const auto& failure = replica.failure;
+    const bool away = failure && (failure->error.code == ErrorCode::Disconnected ||
+                                  failure->error.code == ErrorCode::TimedOut);
+    if (index == current_ || away) continue;
+    auto bytes = client::RemoteBytes::open(*replica.peer, options_.pool,
+                                           std::min(options_.timeout, kOneLogWithin), *clock_);
+    const auto start = bytes.ok() ? read_start(**bytes) : Result<LogStart>(bytes.error());
+    if (!start.ok() || !start->anchor || start->state().marks.creating) continue;
+    if (start->anchor->log_id != place_->log_id) return different_logs(replica);
+  }
+  return {};
+}
+
+Error FailoverReader::different_logs(const Replica& other) const {
+  return {
+      ErrorCode::InvalidArgument,
+      fmt::format("pool '{}' on {} holds another log than on {}; name the peers of one log, and "
+                  "where a pool is left of a log that was deleted, delete it too",
+                  options_.pool, other.peer->name(), replicas_[current_].peer->name())};
 }
 
 /// Opens a session if there is none, and begins at the place.
@@ -107,12 +139,14 @@ Result<std::optional<Record>> FailoverReader::try_next(Replica& replica) {
   const Nanoseconds since = clock_->now();
   auto entered = enter(replica);
   const bool connected = replica.bytes != nullptr;
+  // What of a later writer replaces records is said by a reader that was entered.
+  const bool other_log = !entered.ok() && connected && entered.code() == ErrorCode::Fenced;
   if (entered.ok() && replica.reader->epoch() < not_before_) {
     Error behind{ErrorCode::Fenced,
                  fmt::format("it was left behind at epoch {}, and a loss was accepted in epoch {}",
                              replica.reader->epoch().value, not_before_.value)};
     const Nanoseconds now = clock_->now();
-    replica.failure = Failure{behind, false, now, now - since};  // its session is well
+    replica.failure = Failure{behind, false, false, now, now - since};  // its session is well
     replica.reader.reset();
     return behind;
   }
@@ -128,6 +162,7 @@ Result<std::optional<Record>> FailoverReader::try_next(Replica& replica) {
     record = Error{ErrorCode::Disconnected, record.error().message};
   }
   note_failure(replica, record.error(), connected && record.code() == ErrorCode::NotFound, since);
+  replica.failure->other_log = other_log;
   return record;
 }
 
@@ -147,7 +182,7 @@ Result<std::optional<Record>> FailoverReader::read_another() {
     const bool undecided = replaced && replica.reader->undecided();
     if (undecided && replica.reader->epoch() < left_) {
       const Nanoseconds now = clock_->now();  // who read one of a later epoch is not told
-      replica.failure = Failure{record.error(), false, now, Nanoseconds{0}};
+      replica.failure = Failure{record.error(), false, false, now, Nanoseconds{0}};
       replica.reader.reset();
       continue;
     }
@@ -173,6 +208,7 @@ Result<std::optional<Record>> FailoverReader::look_around() {
   place_ = replicas_[current_].reader->place();
   const Epoch here = replicas_[current_].reader->epoch();
   std::optional<Error> trimmed;
+  std::optional<Error> other_log;
   bool has_more = false;  // one of which it is not known yet that it is committed
   for (std::size_t count = 1; count < replicas_.size(); ++count) {
     const std::size_t index = (current_ + count) % replicas_.size();
@@ -180,7 +216,7 @@ Result<std::optional<Record>> FailoverReader::look_around() {
     const auto& failure = replica.failure;
     if (failure &&
         now - failure->at < std::max(kTryAgainAfter, Backoff::kTimesWhatATryTook * failure->took)) {
-      has_more = has_more || !failure->trimmed;  // it may have
+      has_more = has_more || !(failure->trimmed || failure->other_log);  // it may have
       continue;
     }
     auto record = try_next(replica);
@@ -193,8 +229,10 @@ Result<std::optional<Record>> FailoverReader::look_around() {
     }
     if (record.ok()) has_more = has_more || replica.reader->holds_back();
     if (replica.failure && replica.failure->trimmed) trimmed = replica.failure->error;
+    if (replica.failure && replica.failure->other_log) other_log = different_logs(replica);
     replica.reader.reset();
   }
+  if (other_log && !options_.log_id) return *other_log;
   if (!trimmed) return std::optional<Record>{};
   // It may have come here meanwhile; what is wrong here is for the next call.
   auto record = replicas_[current_].reader->next();
@@ -227,7 +265,7 @@ void FailoverReader::take(std::size_t index) {
 
 void FailoverReader::note_failure(Replica& replica, Error why, bool trimmed, Nanoseconds since) {
   const Nanoseconds now = clock_->now();
-  replica.failure = Failure{std::move(why), trimmed, now, now - since};
+  replica.failure = Failure{std::move(why), trimmed, false, now, now - since};
   replica.reader.reset();
   replica.bytes.reset();
 }

@@ -48,6 +48,7 @@ class FailoverReader {
   struct Failure {
     Error error;
     bool trimmed = false;  // the log goes on, and the next record is not in it any more
+    bool other_log = false;
     Nanoseconds at{0};
     Nanoseconds took{0};
   };
@@ -67,6 +68,8 @@ class FailoverReader {
 
   const std::optional<CommittedReader>& reader() const { return replicas_[current_].reader; }
   Result<void> enter(Replica& replica);
+  Result<void> require_one_log();
+  Error different_logs(const Replica& other) const;
   Result<std::optional<Record>> try_next(Replica& replica);
   Result<std::optional<Record>> read_another();
   Result<std::optional<Record>> read_later(Error undecided);

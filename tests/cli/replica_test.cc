@@ -105,6 +105,39 @@ TEST(Replica, IsTakenAwayAndComesBackAsAnother) {
   }
 }
 
+// One peer of a log is away while it is deleted and made anew on the other, and comes back with the
+// old pool, which has seen more epochs. Expect: no record of the log that was deleted.
+TEST(Replica, ALogThatWasDeletedIsNotReadInPlaceOfOneMadeAnew) {
+  Cluster cluster;
+  const std::string& first = cluster.address(0);
+  const std::string both = first + "," + cluster.address(1);
+  const auto of = [](const std::string& peers, std::vector<std::string> words) {
+    words.insert(words.end(), {"--peers", peers, "--pool", "orders"});
+    return words;
+  };
+  for (int times = 0; times < 3; ++times) {
+    ASSERT_EQ(run(of(both, {"log", "append"}), "old\n").status, 0);
+  }
+  cluster.stop(1);
+  ASSERT_EQ(run(of(first, {"pool", "delete"})).status, 0);
+  ASSERT_EQ(run(of(first, {"pool", "create", "--bytes", "4MiB"})).status, 0);
+  ASSERT_EQ(run(of(first, {"log", "append"}), "new\n").status, 0);
+  cluster.start(1);
+  const std::vector<std::vector<std::string>> reads = {{"log", "read"},
+                                                       {"log", "follow", "--idle-exit-ms", "100"}};
+  for (const std::vector<std::string>& read : reads) {
+    const Outcome refused = run(of(both, read));
+    EXPECT_EQ(refused.status, 1) << read[1];
+    EXPECT_EQ(refused.out, "") << read[1];
+    EXPECT_TRUE(contains(refused.err, "[invalid-argument]")) << refused.err;
+    EXPECT_TRUE(contains(refused.err, "holds another log than on " + first)) << refused.err;
+    EXPECT_TRUE(contains(refused.err, "perdure pool delete")) << refused.err;
+    const Outcome alone = run(of(first, read));
+    EXPECT_EQ(alone.status, 0) << alone.err;
+    EXPECT_EQ(alone.out, "new\n") << read[1];
+  }
+}
+
 // An addition that is refused leaves the pool as it was. One that was a replica has a copy that is
 // whole. Expect: neither is counted.
 TEST(Replica, APoolThatIsNoReplicaIsNotCountedByVerify) {

@@ -113,6 +113,20 @@ class LogReaderFailover : public testing::Test {
     return std::nullopt;
   }
 
+  /// In a new pool on the first peer, which was killed.
+  void begin_another_log_on_the_first() {
+    peers_[0].start();
+    const auto old = describe_pool(peers_[0].address(), "log");
+    ASSERT_TRUE(old.ok()) << old.error().message;
+    ASSERT_TRUE(delete_pool(peers_[0].address(), "log", old->uuid).ok());
+    ASSERT_TRUE(create_pool(peers_[0].address(), {"log", 256 * 1024, false}).ok());
+    LogOptions there = options();
+    there.peers.resize(1);
+    auto other = Log::open(there);
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    append(*other, 7, 9);
+  }
+
   std::size_t number_of(const std::string& address) const {
     std::size_t number = 0;
     while (number < kPeers && peers_[number].address() != address) ++number;
@@ -370,21 +384,53 @@ TEST_F(LogReaderFailover, TheReaderOfALogReadsNoOther) {
   Log log = open();
   append(log, 5);
   peers_[0].kill();
-  peers_[0].start();
-  const auto old = describe_pool(peers_[0].address(), "log");
-  ASSERT_TRUE(old.ok()) << old.error().message;
-  ASSERT_TRUE(delete_pool(peers_[0].address(), "log", old->uuid).ok());
-  ASSERT_TRUE(create_pool(peers_[0].address(), {"log", 256 * 1024, false}).ok());
-  LogOptions there = options();
-  there.peers.resize(1);
-  auto other = Log::open(there);
-  ASSERT_TRUE(other.ok()) << other.error().message;
-  append(*other, 7, 9);
+  begin_another_log_on_the_first();
   auto reader = log.reader();
   ASSERT_TRUE(reader.ok()) << reader.error().message;
   EXPECT_NE(reader->peer(), peers_[0].address());
   std::uint64_t read = 0;
   read_to(*reader, read, 5, &log);
+}
+
+// The same, by peers alone. Expect: nobody is given the records of either as those of the log, and
+// who reads one already hears of the other.
+TEST_F(LogReaderFailover, PeersOfDifferentLogsAreRefused) {
+  Log log = open();
+  append(log, 5);
+  peers_[0].kill();
+  LogReader reader = reader_of({1, 0});
+  std::uint64_t read = 0;
+  read_to(reader, read, 5, &log);
+  begin_another_log_on_the_first();
+  LogReaderOptions reading;
+  reading.pool = "log";
+  reading.transport = Transport::Tcp;
+  for (const std::size_t index : {0u, 1u}) {
+    reading.peers = {peers_[index].address(), peers_[1 - index].address()};
+    const auto refused = LogReader::open(reading);
+    ASSERT_FALSE(refused.ok()) << refused->peer();
+    EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("holds another log than on"), std::string::npos)
+        << refused.error().message;
+  }
+  std::optional<Error> said;
+  for (const Deadline patience = Deadline::after(kReaderPatience); !said && !patience.passed();) {
+    const auto record = reader.next();
+    if (!record.ok()) said = record.error();
+  }
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->code, ErrorCode::InvalidArgument) << said->message;
+  EXPECT_NE(said->message.find(peers_[0].address()), std::string::npos) << said->message;
+  // It goes on with the log that it reads.
+  append(log, 3);
+  for (const Deadline patience = Deadline::after(kReaderPatience);
+       read < 8 && !patience.passed();) {
+    (void)log.poll();
+    const auto record = reader.next();
+    if (!record.ok() || !*record) continue;
+    ASSERT_EQ((*record)->index, read++);
+  }
+  EXPECT_EQ(read, 8u);
 }
 
 TEST_F(LogReaderFailover, InC) {
