@@ -89,9 +89,10 @@ ordered_json pool_json(const PoolDescription& pool) {
   return json;
 }
 
-void print_answers(const PoolCommand& command, const std::vector<Answer>& answers, bool brief) {
+/// `said`: messages of errors that need not be said again.
+void print_answers(const PoolCommand& command, const std::vector<Answer>& answers, bool brief,
+                   std::set<std::string> said = {}) {
   ordered_json peers = ordered_json::array();
-  std::set<std::string> said;
   for (std::size_t index = 0; index < answers.size(); ++index) {
     const std::string& name = command.peers.peers[index];
     const Answer& answer = answers[index];
@@ -197,48 +198,102 @@ ExitStatus run_open(const PoolCommand& command) {
   });
 }
 
-/// The pool of each peer, by its UUID; empty where there is none. Errors: one can not be asked, or
-/// somebody writes there: with some replicas deleted the others may be too few for their log.
-Result<std::vector<std::string>> find_what_goes(const PoolCommand& command) {
-  std::vector<std::string> uuids;
+/// The pool of each peer by its UUID, which is empty where what is there can not be read; nothing
+/// where there is none.
+using FoundPools = std::vector<std::optional<std::string>>;
+
+/// The pool at one peer, if that would delete it now.
+Answer find_deletable(const PoolCommand& command, const std::string& address,
+                      std::chrono::milliseconds within) {
+  const Deadline deadline = Deadline::after(within);
+  PERDURE_TRY(peer, client::HttpPeer::open(address, nullptr));  // no session, so no device
+  PERDURE_TRY(pool, peer->describe(command.peers.pool, deadline));
+  if (pool.writer_present) {
+    return Error{ErrorCode::Busy,
+                 fmt::format("'{}' writes to pool '{}': end it first, or close the pool (perdure "
+                             "pool close)",
+                             pool.writer_name, pool.name)};
+  }
+  const auto may_go = peer->check_deletion(pool.name, pool.uuid, deadline);
+  const bool is_told = may_go.ok() || may_go.code() != ErrorCode::InvalidArgument;  // older daemons
+  if (is_told) PERDURE_TRY_VOID(may_go);
+  return one(std::move(pool));
+}
+
+/// Looks everywhere before anything goes: with some replicas deleted the others may be too few for
+/// their log. Errors: one can not be asked, or would refuse.
+Result<FoundPools> find_what_goes(const PoolCommand& command) {
+  FoundPools pools;
   for (const std::string& address : command.peers.peers) {
     const Answer found = ask_one(command, address, [&](const std::string& peer, auto within) {
-      return one(describe_pool(peer, command.peers.pool, within));
+      return find_deletable(command, peer, within);
     });
     if (!found.ok() && found.code() != ErrorCode::NotFound) {
       return Error{
           found.code(),
-          fmt::format("{}: {}; nothing was deleted on any peer: name only those that answer",
-                      address, found.error().message)};
+          fmt::format(
+              "{}: {}; nothing was deleted on any peer{}", address, found.error().message,
+              found.code() == ErrorCode::Disconnected ? ": name only those that answer" : "")};
     }
-    if (found.ok() && found->front().writer_present) {
-      return Error{ErrorCode::Busy,
-                   fmt::format("{}: '{}' writes to pool '{}'; nothing was deleted on any peer: end "
-                               "it first, or close the pool (perdure pool close)",
-                               address, found->front().writer_name, command.peers.pool)};
-    }
-    uuids.push_back(found.ok() ? found->front().uuid : "");
+    pools.push_back(found.ok() ? std::optional(found->front().uuid) : std::nullopt);
   }
-  return uuids;
+  return pools;
+}
+
+/// What was found at one peer is gone from there afterwards, whoever deleted it.
+Result<void> delete_found(const PoolCommand& command, const std::string& address,
+                          const std::string& uuid) {
+  const auto deleted = ask_one(command, address, [&](const std::string& peer, auto within) {
+    const auto gone = delete_pool(peer, command.peers.pool, uuid, within);
+    return gone.ok() ? Answer(std::vector<PoolDescription>{}) : Answer(gone.error());
+  });
+  if (deleted.ok()) return {};
+  if (deleted.code() != ErrorCode::NotFound) return deleted.error();
+  const auto there = describe_pool(address, command.peers.pool, command.peers.timeout());
+  if (there.code() == ErrorCode::NotFound) return {};
+  return deleted.error();  // another one of that name, made meanwhile
 }
 
 /// What is left at each peer is answered. Ends at the first that refuses.
 ExitStatus run_delete(const PoolCommand& command) {
-  const auto uuids = find_what_goes(command);
-  if (!uuids.ok()) return fail(uuids.error());
-  std::size_t index = 0;
+  const auto found = find_what_goes(command);
+  if (!found.ok()) return fail(found.error());
+  const std::string& pool = command.peers.pool;
+  const bool any = std::any_of(found->begin(), found->end(), [](const auto& uuid) { return uuid; });
+  const Error missing{ErrorCode::NotFound, fmt::format("no pool '{}' on any of the peers", pool)};
+  if (!any && command.format == Format::Text) {
+    return fail(explain_missing_pool(missing, command.peers));
+  }
+  std::vector<Answer> answers;
+  std::set<std::string> said;
   std::string refused;
-  return ask_all(command, true, [&](const std::string& peer, auto within) -> Answer {
-    const std::string& uuid = (*uuids)[index++];
-    if (!refused.empty()) {
-      return Error{ErrorCode::Busy, fmt::format("{}: pool '{}' is not deleted, since {} refused",
-                                                peer, command.peers.pool, refused)};
+  for (std::size_t index = 0; index < found->size(); ++index) {
+    const std::string& peer = command.peers.peers[index];
+    const std::optional<std::string>& uuid = (*found)[index];
+    if (!any) {
+      answers.emplace_back(missing);
+      continue;
     }
-    const auto deleted = delete_pool(peer, command.peers.pool, uuid, within);
-    if (!deleted.ok() && deleted.code() != ErrorCode::NotFound) refused = peer;
-    if (!deleted.ok()) return deleted.error();
-    return list_pools(peer, within);
-  });
+    if (uuid && !refused.empty()) {
+      answers.emplace_back(Error{
+          ErrorCode::Busy,
+          fmt::format("{}: pool '{}' is not deleted, since {} refused", peer, pool, refused)});
+      continue;
+    }
+    const auto deleted = uuid ? delete_found(command, peer, *uuid) : Result<void>();
+    if (!deleted.ok()) refused = peer;
+    Answer left = deleted.ok() ? list_pools(peer, command.peers.timeout()) : deleted.error();
+    if (deleted.ok() && !left.ok()) {  // which is no reason to say that it is there still
+      left = Error{left.code(), fmt::format("{}: pool '{}' is not there any more; which others are "
+                                            "is not known: {}",
+                                            peer, pool, left.error().message)};
+      print_warning(left.error().message);
+      said.insert(left.error().message);
+    }
+    answers.push_back(std::move(left));
+  }
+  print_answers(command, answers, true, std::move(said));
+  return any && refused.empty() ? ExitStatus::Ok : ExitStatus::Failed;
 }
 
 struct PoolSubcommand {
@@ -333,9 +388,10 @@ void add_pool_commands(Command app) {
   add_examples(
       deletion.app,
       "  perdure pool delete --peers 127.0.0.1:7470 --pool orders\n"
-      "Peers and pool are taken from the command line alone. Where somebody writes on one of "
-      "them,\n"
-      "or one does not answer, nothing is deleted on any; the first that refuses ends it.");
+      "Peers and pool are taken from the command line alone. All are asked first: where one does\n"
+      "not answer, or would refuse (somebody has a session with the pool, another process has its\n"
+      "file, it lies on a device), nothing is deleted on any. The first that refuses after all\n"
+      "ends it; to repeat it deletes the rest.");
   run_with(deletion.app, [options = deletion.options] { return run_delete(*options); });
 }
 

@@ -148,9 +148,16 @@ Result<void> HttpPeer::close_pool(const std::string& pool, Deadline deadline) {
 Result<void> HttpPeer::delete_pool(const std::string& pool, const std::string& uuid,
                                    Deadline deadline) {
   PERDURE_TRY_VOID(control::validate_pool_name(pool));
-  PERDURE_TRY(
-      body,
-      change(at_, {"POST", pool_path(pool, "/delete"), control::encode_deletion(uuid)}, deadline));
+  const std::string asked = encode(control::Deletion{uuid});
+  PERDURE_TRY(body, change(at_, {"POST", pool_path(pool, "/delete"), asked}, deadline));
+  return control::decode_accepted(body);
+}
+
+Result<void> HttpPeer::check_deletion(const std::string& pool, const std::string& uuid,
+                                      Deadline deadline) {
+  PERDURE_TRY_VOID(control::validate_pool_name(pool));
+  const std::string asked = encode(control::Deletion{uuid, true});
+  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/delete"), asked}, deadline));
   return control::decode_accepted(body);
 }
 

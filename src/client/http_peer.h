@@ -61,6 +61,9 @@ class HttpPeer final : public Peer {
   Result<control::PoolDescription> open_pool(const std::string& pool, Deadline deadline);
   Result<void> close_pool(const std::string& pool, Deadline deadline);
   Result<void> delete_pool(const std::string& pool, const std::string& uuid, Deadline deadline);
+  /// Whether delete_pool would be refused now; changes nothing. Errors: those of delete_pool;
+  /// InvalidArgument: a daemon of an older version, which can not tell.
+  Result<void> check_deletion(const std::string& pool, const std::string& uuid, Deadline deadline);
   Result<control::SessionDescription> describe_session(std::uint64_t id, Deadline deadline);
 
  private:

@@ -253,17 +253,21 @@ Result<Epoch> decode_fence(std::string_view text) {
   return epoch;
 }
 
-std::string encode_deletion(const std::string& uuid) {
-  return json_text(json{{"format", 1}, {"uuid", uuid}});
+std::string encode(const Deletion& deletion) {
+  json body{{"format", 1}, {"uuid", deletion.uuid}};
+  if (deletion.look) body["look"] = true;  // unknown to older daemons, which then delete nothing
+  return json_text(body);
 }
 
-Result<std::string> decode_deletion(std::string_view text) {
+Result<Deletion> decode_deletion(std::string_view text) {
   PERDURE_TRY(parsed, parse_json_object(text, kJsonBytesMax));
   JsonFields fields(parsed, "deletion");
   fields.format(false);
-  std::string uuid = fields.text("uuid", 64);
+  Deletion deletion;
+  deletion.uuid = fields.text("uuid", 64);
+  if (fields.has("look")) deletion.look = fields.flag("look");
   PERDURE_TRY_VOID(fields.finish());
-  return uuid;
+  return deletion;
 }
 
 Result<void> decode_empty(std::string_view text) {

@@ -24,9 +24,13 @@ std::string encode(const SessionAsk& ask);
 Result<SessionAsk> decode_session_ask(std::string_view text, const std::string& pool);
 std::string encode_fence(Epoch epoch);
 Result<Epoch> decode_fence(std::string_view text);
-/// The UUID of the pool that is to be deleted.
-std::string encode_deletion(const std::string& uuid);
-Result<std::string> decode_deletion(std::string_view text);
+/// Which pool is to be deleted.
+struct Deletion {
+  std::string uuid;
+  bool look = false;  // nothing is deleted: only what would be in the way is said
+};
+std::string encode(const Deletion& deletion);
+Result<Deletion> decode_deletion(std::string_view text);
 /// For requests that carry nothing: an empty body or an empty object.
 Result<void> decode_empty(std::string_view text);
 

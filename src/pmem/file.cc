@@ -323,13 +323,16 @@ Result<void> NewFile::write_zeros(std::uint64_t bytes, const Deadline& within) {
   return {};
 }
 
-Result<void> remove_file(const File& file) {
+Result<void> check_removable(const std::string& path) {
   std::error_code ignored;
-  if (file.is_device() || fs::is_symlink(file.path(), ignored)) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("{} is {}: clear and remove it on its machine", file.path(),
-                             file.is_device() ? "a device" : "a link")};
-  }
+  const bool device = fs::is_character_file(path, ignored);  // also behind a link
+  if (!device && !fs::is_symlink(path, ignored)) return {};
+  return Error{ErrorCode::Unsupported, fmt::format("{} is {}: clear and remove it on its machine",
+                                                   path, device ? "a device" : "a link")};
+}
+
+Result<void> remove_file(const File& file) {
+  PERDURE_TRY_VOID(check_removable(file.path()));
   PERDURE_TRY_VOID(check_name(file));
   if (::unlink(file.path().c_str()) != 0) return errno_error(file.path(), errno);
   return sync_directory_of(file.path());

@@ -68,6 +68,8 @@ std::string lock_holder(const File& file);
 /// Errors    Unsupported: a device, or the path is a link. SystemError: also where another file
 ///           has the name by now. After fsync has failed, the name may come back with a crash.
 Result<void> remove_file(const File& file);
+/// Errors: Unsupported, as of remove_file.
+Result<void> check_removable(const std::string& path);
 
 /// What NewFile gives a name while it has not its own yet.
 inline constexpr std::string_view kCreatingSuffix = ".creating";

@@ -262,6 +262,8 @@ Result<void> Pool::remove(const std::string& path, const std::string& uuid) {
   return remove_file(file);
 }
 
+Result<void> Pool::check_removable(const std::string& path) { return pmem::check_removable(path); }
+
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOptions& options) {
   PERDURE_TRY(file, open_file(path, OpenMode::ReadWrite));
   PERDURE_TRY_VOID(lock_exclusively(file));

@@ -140,6 +140,8 @@ class Pool {
   /// Errors  NotFound (also: it is another pool), PermissionDenied, Busy (names the holder),
   ///         Unsupported (a device, or a link), SystemError.
   static Result<void> remove(const std::string& path, const std::string& uuid);
+  /// Errors: Unsupported, as of remove. Opens nothing.
+  static Result<void> check_removable(const std::string& path);
 
   /// Makes a pool in a region, whatever kind it is. Overwrites what is there. A crash before it
   /// returns leaves a region that attach refuses, or the whole pool. The exported bytes are left

@@ -177,8 +177,10 @@ void HttpServer::add_pool_routes() {
       });
   add("POST", "/v1/pools/*/delete", 200, Lane::Common,
       [this](const auto& request, const auto& name) -> Answer {
-        PERDURE_TRY(uuid, control::decode_deletion(request.body));
-        PERDURE_TRY_VOID(service_.delete_pool(name, uuid, caller_of(request)));
+        PERDURE_TRY(asked, control::decode_deletion(request.body));
+        const server::Caller caller = caller_of(request);
+        PERDURE_TRY_VOID(asked.look ? service_.check_deletion(name, asked.uuid, caller)
+                                    : service_.delete_pool(name, asked.uuid, caller));
         return control::encode_accepted() + "\n";
       });
   add("POST", "/v1/pools/*/fence", 200, Lane::Reserved,

@@ -117,6 +117,10 @@ Result<void> PoolDirectory::remove(const std::string& name, const std::string& u
   return pmem::Pool::remove(file_of(name), uuid);
 }
 
+Result<void> PoolDirectory::check_removable(const std::string& name) {
+  return pmem::Pool::check_removable(file_of(name));
+}
+
 bool PoolDirectory::is_locked(const std::string& name) {
   return pmem::Pool::is_locked(file_of(name));
 }

@@ -50,6 +50,11 @@ class PoolStore {
     (void)uuid;
     return Error{ErrorCode::Unsupported, "pools are not deleted here: " + name};
   }
+  /// Whether remove() would refuse a pool that nobody has open for what it lies on. Errors: its.
+  virtual Result<void> check_removable(const std::string& name) {
+    (void)name;
+    return {};
+  }
   /// Whether somebody has the pool's lock just now: an answer at once, which may be asked for again
   /// and again. Opening a device that nobody has locked may take seconds (pmem/owner_lease.h).
   virtual bool is_locked(const std::string& name) {
@@ -75,6 +80,7 @@ class PoolDirectory final : public PoolStore {
   Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                            const PoolSettings& settings) override;
   Result<void> remove(const std::string& name, const std::string& uuid) override;
+  Result<void> check_removable(const std::string& name) override;
   bool is_locked(const std::string& name) override;
 
  private:

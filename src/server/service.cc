@@ -18,6 +18,10 @@ namespace {
 constexpr Nanoseconds kSettledOnRequest = std::chrono::seconds{2};  // less than a requester waits
 constexpr Nanoseconds kBusyEvery = std::chrono::milliseconds{50};
 
+Error no_directory() {
+  return {ErrorCode::Unsupported, "this peer has no directory to delete pools from"};
+}
+
 }  // namespace
 
 const PoolSettings& PeerService::settings_of(const std::string& pool) const {
@@ -328,32 +332,50 @@ Result<void> PeerService::close_pool(const std::string& pool, const Caller& call
   return closed;
 }
 
-Result<void> PeerService::delete_pool(const std::string& pool, const std::string& uuid,
-                                      const Caller& caller, Nanoseconds within) {
-  PERDURE_TRY_VOID(authorize(Action::DeletePool, pool, caller));
-  if (store_ == nullptr) {
-    return Error{ErrorCode::Unsupported, "this peer has no directory to delete pools from"};
-  }
-  PERDURE_TRY(entry, find_pool(pool));
-  PERDURE_TRY(control, hold(*entry, within));
+/// Requires entry->control. Errors: NotFound, Busy, as of delete_pool.
+Result<void> PeerService::require_unused(const PoolPointer& entry, const std::string& uuid) {
   if (entry->served == nullptr) look_at_stored(*entry);
   {
     const MutexLock lock(mutex_);
-    const auto now = pools_.find(pool);
+    const auto now = pools_.find(entry->name);
     // It may have been deleted, and another one made, before this had its turn.
     if (now == pools_.end() || now->second != entry || entry->shown.uuid != uuid) {
       return Error{ErrorCode::NotFound,
                    fmt::format("there is no pool '{}' with the UUID '{}' here; look at it again, "
                                "and see whether it is the one that is to go",
-                               pool, uuid)};
+                               entry->name, uuid)};
     }
   }
   if (const auto sessions = sessions_of(*entry, false); !sessions.empty()) {
     return Error{
         ErrorCode::Busy,
-        fmt::format("pool '{}' has {}, {} of them writers': end them first", pool,
+        fmt::format("pool '{}' has {}, {} of them writers': end them first", entry->name,
                     counted(sessions.size(), "session"), sessions_of(*entry, true).size())};
   }
+  return {};
+}
+
+Result<void> PeerService::check_deletion(const std::string& pool, const std::string& uuid,
+                                         const Caller& caller) {
+  PERDURE_TRY_VOID(authorize(Action::DeletePool, pool, caller));
+  if (store_ == nullptr) return no_directory();
+  PERDURE_TRY(entry, find_pool(pool));
+  PERDURE_TRY(control, hold(*entry));
+  PERDURE_TRY_VOID(require_unused(entry, uuid));
+  if (entry->served == nullptr && store_->is_locked(pool)) {
+    return Error{ErrorCode::Busy,
+                 fmt::format("pool '{}' is in use by another process: end that first", pool)};
+  }
+  return store_->check_removable(pool);
+}
+
+Result<void> PeerService::delete_pool(const std::string& pool, const std::string& uuid,
+                                      const Caller& caller, Nanoseconds within) {
+  PERDURE_TRY_VOID(authorize(Action::DeletePool, pool, caller));
+  if (store_ == nullptr) return no_directory();
+  PERDURE_TRY(entry, find_pool(pool));
+  PERDURE_TRY(control, hold(*entry, within));
+  PERDURE_TRY_VOID(require_unused(entry, uuid));
   PERDURE_TRY(preparing, hold_prepared(*entry, within));
   deregister_pool(*entry);
   const bool was_served = entry->served != nullptr;

@@ -127,6 +127,9 @@ class PeerService {
   /// `within`.
   Result<void> delete_pool(const std::string& pool, const std::string& uuid,
                            const Caller& caller = {}, Nanoseconds within = kControlWithin);
+  /// Whether delete_pool would do it now, as far as can be told. Changes nothing. Errors: its.
+  Result<void> check_deletion(const std::string& pool, const std::string& uuid,
+                              const Caller& caller = {});
   Result<void> fence(const std::string& pool, Epoch epoch, const Caller& caller = {});
 
   /// Grants a session. When this returns, writers of older epochs are cut off, the pool remembers
@@ -249,6 +252,7 @@ class PeerService {
   Result<PoolPointer> insert_new_pool(const control::PoolRequest& request);
   Result<std::unique_ptr<pmem::Pool>> open_stored(PoolEntry& entry);
   void look_at_stored(PoolEntry& entry);
+  Result<void> require_unused(const PoolPointer& entry, const std::string& uuid);
   Result<void> open_entry(PoolEntry& entry, const Deadline& patience);
   Result<void> open_as(PoolEntry& entry, Result<std::unique_ptr<pmem::Pool>> opened);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);

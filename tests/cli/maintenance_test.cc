@@ -1,6 +1,17 @@
 // `perdure log verify`, `repair` and `trim`, and `perdure pool`.
+#include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "control/host_port.h"
 #include "core/json.h"
 #include "tests/cli/cluster.h"
 
@@ -189,6 +200,135 @@ TEST(Pool, IsDeletedNowhereWhileSomebodyWritesToOneOfThem) {
   writer.close_input();
   EXPECT_EQ(writer.wait().status, 0);
   EXPECT_EQ(run(all).status, 0);
+}
+
+// A session that only reads is in the way as well, and so is what is deleted by its operator alone.
+// Expect: found before anything is gone, wherever it is.
+TEST(Pool, IsDeletedNowhereWhereOneOfTheDaemonsWouldRefuse) {
+  Cluster cluster;
+  ASSERT_EQ(run(cluster.log("append"), "one\n").status, 0);
+  const std::vector<std::string> all = {"pool",        "delete", "--peers",
+                                        cluster.all(), "--pool", "orders"};
+  const auto expect_refused = [&](const std::string& why) {
+    const Outcome refused = run(all);
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_TRUE(contains(refused.err, why)) << refused.err;
+    EXPECT_TRUE(contains(refused.err, "nothing was deleted on any peer")) << refused.err;
+    const Outcome there = run({"pool", "describe", "--peers", cluster.all(), "--pool", "orders"});
+    EXPECT_EQ(there.status, 0) << there.err;
+  };
+  CommandProcess reader(cluster.log_of(2, "follow"));
+  for (int tries = 0; tries < 1'000 && reader.out() != "one\n"; ++tries) ::usleep(10'000);
+  ASSERT_EQ(reader.out(), "one\n");
+  expect_refused("0 of them writers': end them first");
+  reader.send(SIGINT);
+  EXPECT_EQ(reader.wait().status, 0);
+
+  cluster.stop(2);
+  const std::string kept = cluster.pool_file(2) + ".kept";
+  std::filesystem::rename(cluster.pool_file(2), kept);
+  std::filesystem::create_symlink(kept, cluster.pool_file(2));
+  cluster.start(2);
+  expect_refused("is a link");
+  cluster.stop(2);
+  std::filesystem::rename(kept, cluster.pool_file(2));
+  cluster.start(2);
+  const Outcome deleted = run(all);
+  EXPECT_EQ(deleted.status, 0) << deleted.err;
+}
+
+// Deleted on some peers, then on all. Expect: done; and where nobody has it, that it is said.
+TEST(Pool, ThatIsGoneFromSomePeersIsDeletedOnTheOthers) {
+  Cluster cluster;
+  ASSERT_EQ(run({"pool", "delete", "--peers", cluster.address(0), "--pool", "orders"}).status, 0);
+  const std::vector<std::string> all = {"pool",        "delete", "--peers",
+                                        cluster.all(), "--pool", "orders"};
+  const Outcome rest = run(all);
+  EXPECT_EQ(rest.status, 0) << rest.err;
+  const Outcome listed = run({"pool", "list", "--peers", cluster.all()});
+  EXPECT_FALSE(contains(listed.out, "orders")) << listed.out;
+  const Outcome none = run(all);
+  EXPECT_EQ(none.status, 1);
+  EXPECT_TRUE(contains(none.err, "[not-found]")) << none.err;
+}
+
+/// Passes requests on to a peer until one has deleted a pool; then nobody listens here any more.
+class GoneAfterDeletion {
+ public:
+  explicit GoneAfterDeletion(const std::string& peer) : peer_(*control::parse_host_port(peer)) {
+    sockaddr_in here = loopback(0);
+    socklen_t length = sizeof here;
+    EXPECT_EQ(::bind(listening_, reinterpret_cast<sockaddr*>(&here), length), 0);
+    EXPECT_EQ(::listen(listening_, 4), 0);
+    EXPECT_EQ(::getsockname(listening_, reinterpret_cast<sockaddr*>(&here), &length), 0);
+    address_ = fmt::format("127.0.0.1:{}", ntohs(here.sin_port));
+    thread_ = std::thread([this] {
+      while (pass_on()) {
+      }
+      ::close(listening_);
+    });
+  }
+  ~GoneAfterDeletion() {
+    ::shutdown(listening_, SHUT_RDWR);
+    thread_.join();
+  }
+  GoneAfterDeletion(const GoneAfterDeletion&) = delete;
+  GoneAfterDeletion& operator=(const GoneAfterDeletion&) = delete;
+
+  const std::string& address() const { return address_; }
+
+ private:
+  static sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    return address;
+  }
+  /// One request, which comes in one piece, and its answer. False: it was the last one.
+  bool pass_on() {
+    const int from = ::accept(listening_, nullptr, nullptr);
+    if (from < 0) return false;
+    std::array<char, 16 * 1024> bytes{};
+    const ssize_t asked = ::recv(from, bytes.data(), bytes.size(), 0);
+    const std::string request(bytes.data(), asked > 0 ? static_cast<std::size_t>(asked) : 0);
+    const int to = ::socket(AF_INET, SOCK_STREAM, 0);
+    const sockaddr_in there = loopback(peer_.port);
+    EXPECT_EQ(::connect(to, reinterpret_cast<const sockaddr*>(&there), sizeof there), 0);
+    (void)!::send(to, request.data(), request.size(), MSG_NOSIGNAL);
+    const bool last = contains(request, "/delete ") && !contains(request, "\"look\"");
+    std::string answer;
+    for (ssize_t got = 0; (got = ::recv(to, bytes.data(), bytes.size(), 0)) > 0;) {
+      answer.append(bytes.data(), static_cast<std::size_t>(got));
+    }
+    if (last) ::shutdown(listening_, SHUT_RDWR);  // before the answer is there
+    (void)!::send(from, answer.data(), answer.size(), MSG_NOSIGNAL);
+    ::close(to);
+    ::close(from);
+    return !last;
+  }
+
+  const control::HostPort peer_;
+  const int listening_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  std::string address_;
+  std::thread thread_;
+};
+
+// The first peer ends between its deletion and the next question. Expect: that is no deletion that
+// failed, and with --wait nothing is deleted twice, or by another peer's UUID.
+TEST(Pool, OfAPeerThatEndsAfterItsDeletionIsDeletedAndTheOthersToo) {
+  Cluster cluster;
+  const GoneAfterDeletion first(cluster.address(0));
+  const Outcome deleted =
+      run({"pool", "delete", "--peers",
+           first.address() + "," + cluster.address(1) + "," + cluster.address(2), "--pool",
+           "orders", "--wait", "1"});
+  EXPECT_EQ(deleted.status, 0) << deleted.err;
+  EXPECT_TRUE(contains(deleted.err, "is not there any more; which others are is not known"))
+      << deleted.err;
+  const Outcome listed = run({"pool", "list", "--peers", cluster.all()});
+  EXPECT_EQ(listed.status, 0) << listed.err;
+  EXPECT_FALSE(contains(listed.out, "orders")) << listed.out;
 }
 
 TEST(Pool, IsCreatedListedDescribedAndFenced) {
