@@ -526,7 +526,8 @@ perdure_code perdure_region_poll(perdure_region* region);
  * long. Who never calls it learns that by what it writes or waits for next. */
 perdure_code perdure_region_poll_within(perdure_region* region, uint32_t timeout_ms);
 
-/* 8-byte atomics; *before is set on success only. */
+/* 8-byte atomics; *before is set on success only. Of several peers PERDURE_UNSUPPORTED where
+ * primary is "write" or "write_imm", which may tear the word. */
 perdure_code perdure_region_fetch_add(perdure_region* region, uint64_t at, uint64_t addend,
                                       uint64_t* before);
 perdure_code perdure_region_compare_swap(perdure_region* region, uint64_t at, uint64_t expected,

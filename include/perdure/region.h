@@ -226,7 +226,8 @@ class Region {
   /// writer, so nobody else changes it in between.
   ///
   /// Errors   Unsupported: memory that is volatile; of several peers, replicas that may differ (see
-  ///          note_equal; with a quorum of half of them they always may). InvalidArgument,
+  ///          note_equal; with a quorum of half of them they always may), and
+  ///          RegionOptions::primary that forces WRITE, which may tear the word. InvalidArgument,
   ///          OutOfRange, Disconnected, Fenced; of several peers QuorumLost, TimedOut, of what was
   ///          written before: nothing was changed. OutcomeUnknown: it was done once or not at all.
   /// Cost     one round trip, waited for; with reconnect behind all that is in flight. Of several

@@ -14,6 +14,14 @@ namespace perdure::region {
 /// else changes the word between this READ of it, behind all that was written, and the new one.
 Result<std::uint64_t> ReplicatedRegion::read_and_write(const persist::Atomic& what) {
   if (auto refused = refuses_level(Level::Committed)) return *refused;
+  // A message has the responder's processor store it; what an RNIC stores of a WRITE may be torn.
+  if (options_.primary.value_or(Primary::Send) != Primary::Send) {
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("an atomic of several peers writes the word, and primary = {} may tear "
+                    "it: open {} without primary, or with send",
+                    to_string(*options_.primary), name())};
+  }
   if (const auto before = flush(Level::Committed, options_.peer_timeout); !before.ok()) {
     if (fenced_) return *fenced_;
     return Error{before.code() == ErrorCode::TimedOut ? ErrorCode::TimedOut : ErrorCode::QuorumLost,

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "core/bytes.h"
 #include "opened_peer.h"
@@ -130,6 +131,30 @@ TEST_P(RegionOpen, WhatIsWrongIsRefusedAndNothingOfItIsBegun) {
   wrong = options();
   wrong.peers.push_back(wrong.peers.front());
   EXPECT_EQ(Region::open(wrong).code(), ErrorCode::InvalidArgument);
+}
+
+// A WRITE may tear the word. Of one peer its processor does it, whatever updates travel by.
+TEST_P(RegionOpen, AtomicsOfSeveralPeersAreRefusedWhereWriteIsForced) {
+  for (const std::size_t peers : {1u, 3u}) {
+    peers_.clear();
+    start(peers);
+    for (const auto primary : {std::optional<Primary>(), std::optional(Primary::Write)}) {
+      RegionOptions how = options();
+      how.primary = primary;
+      auto region = Region::open(how);
+      ASSERT_TRUE(region.ok()) << region.error().message;
+      ASSERT_TRUE(region->flush(Level::Committed, kPatience).ok());
+      const bool refused = peers > 1 && primary;
+      const auto stored = region->store(64, 40);
+      EXPECT_EQ(stored.ok(), !refused) << peers;
+      if (!stored.ok()) {
+        EXPECT_EQ(stored.code(), ErrorCode::Unsupported) << stored.error().message;
+        EXPECT_NE(stored.error().message.find("may tear it"), std::string::npos)
+            << stored.error().message;
+      }
+      ASSERT_TRUE(region->close().ok());
+    }
+  }
 }
 
 TEST_P(RegionOpen, AtomicsBringTheOldValue) {
