@@ -9,6 +9,7 @@
 #include "fabric/open_device.h"
 #include "log/log_report.h"
 #include "server/metrics.h"
+#include "server/plane_addresses.h"
 
 namespace perdure::daemon {
 namespace {
@@ -83,7 +84,10 @@ Result<void> Daemon::serve() {
   PERDURE_TRY(server, server::HttpServer::open(*service_, http));
   http_ = std::move(server);
   config_.control_listen = http_->address();  // the port that was chosen is kept
-  return {};
+  if (machine_ != nullptr) return {};
+  // A name may have become another address since the configuration was looked at.
+  return server::check_planes({http_->address(), service_->data_address(Transport::Tcp),
+                               transports_, config_.allow_remote});
 }
 
 Result<void> Daemon::serve_rpmem(server::HttpServerOptions& http) {

@@ -20,7 +20,7 @@ Result<HostPort> parse_host_port(std::string_view text);
 /// The inverse: IPv6 addresses get their brackets.
 std::string to_string(const HostPort& at);
 
-/// 127.0.0.0/8, ::1 or localhost: nobody outside this machine can reach it.
+/// 127.0.0.0/8, also as IPv6 has it, ::1 or localhost: nobody outside this machine can reach it.
 bool is_loopback(std::string_view host);
 
 /// The address that listens everywhere: not one to connect to from elsewhere.

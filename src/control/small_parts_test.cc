@@ -26,7 +26,7 @@ TEST(HostPort, IsReadAsPeopleWriteIt) {
 }
 
 TEST(HostPort, OnlyLoopbackIsLoopback) {
-  for (const char* near : {"127.0.0.1", "127.9.9.9", "::1", "localhost"}) {
+  for (const char* near : {"127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"}) {
     EXPECT_TRUE(is_loopback(near)) << near;
   }
   for (const char* far : {"0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "localhost.evil", "127.0.0",

@@ -14,6 +14,7 @@
 #include "core/toml_file.h"
 #include "core/try.h"
 #include "fabric/open_device.h"
+#include "server/plane_addresses.h"
 
 namespace perdure::server {
 namespace {
@@ -139,17 +140,6 @@ void read_rpmem(TomlFile& file, Config& config) {
   file.number("rpmem", "clients_max", Optional, 1, 4096, rpmem.clients_max);
 }
 
-Result<void> refuse_remote(std::string_view key, const std::string& listen) {
-  PERDURE_TRY(at, control::parse_host_port(listen));
-  if (control::is_loopback(at.host)) return {};
-  return Error{ErrorCode::PermissionDenied,
-               fmt::format("[{}] listen = \"{}\" can be reached from other machines, and this "
-                           "version authenticates nobody; listen on 127.0.0.1, or set [control] "
-                           "allow_remote = true if everyone on that network may read and write "
-                           "the pools",
-                           key, listen)};
-}
-
 Result<void> validate_rpmem(const Config& config) {
   const RpmemConfig& rpmem = config.rpmem;
   PERDURE_TRY_VOID(control::parse_host_port(rpmem.listen));
@@ -213,20 +203,6 @@ Result<Config> load_config(const std::string& file) {
   return parse_config(text, file);
 }
 
-/// Whoever connects is told where the data plane listens: on loopback that is the asker's own.
-Result<void> refuse_unreachable_data(const Config& config) {
-  PERDURE_TRY(control, control::parse_host_port(config.control_listen));
-  PERDURE_TRY(data, control::parse_host_port(config.data_listen));
-  const bool by_tcp = std::find(config.transports.begin(), config.transports.end(),
-                                Transport::Tcp) != config.transports.end();
-  if (!by_tcp || control::is_loopback(control.host) || !control::is_loopback(data.host)) return {};
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("[control] listens at {}, for other machines, and [data] at {}, which "
-                           "they can not reach over tcp: set its listen (--data-listen) to an "
-                           "address that they reach, or \"0.0.0.0:{}\"",
-                           config.control_listen, config.data_listen, data.port)};
-}
-
 Result<void> validate(const Config& config) {
   PERDURE_TRY_VOID(control::parse_host_port(config.control_listen));
   PERDURE_TRY_VOID(control::parse_host_port(config.data_listen));
@@ -234,18 +210,11 @@ Result<void> validate(const Config& config) {
   if (config.service.directory.empty()) {
     return Error{ErrorCode::InvalidArgument, "[pools] directory is empty; name one"};
   }
-  if (config.allow_remote) return refuse_unreachable_data(config);
-  for (const Transport transport : config.transports) {
-    if (!fabric::is_rdma(transport) || config.fabric == Fabric::Emulated) continue;
-    return Error{ErrorCode::PermissionDenied,
-                 fmt::format("[data] transports has \"{}\": an RNIC can be reached from other "
-                             "machines, and this version authenticates nobody; set [control] "
-                             "allow_remote = true if everyone on that network may read and write "
-                             "the pools",
-                             to_string(transport))};
-  }
-  PERDURE_TRY_VOID(refuse_remote("control", config.control_listen));
-  return refuse_remote("data", config.data_listen);
+  // An emulated machine has no tcp, and no RNIC that anybody else reaches.
+  const bool native = config.fabric == Fabric::Native;
+  PlaneAddresses planes{config.control_listen, config.data_listen, {}, config.allow_remote};
+  if (native) planes.transports = config.transports;
+  return check_planes(planes);
 }
 
 }  // namespace perdure::server

@@ -69,8 +69,8 @@ Result<Config> parse_config(std::string_view text, const std::string& file);
 Result<Config> load_config(const std::string& file);
 
 /// What must hold however the configuration was put together (file, command line).
-/// Errors: PermissionDenied: an address that other machines can reach (an RNIC's always can),
-/// without allow_remote. InvalidArgument: what contradicts itself.
+/// Errors: those of check_planes; PermissionDenied: an address for librpmem that other machines can
+/// reach, without allow_remote; InvalidArgument (no directory, what contradicts itself).
 Result<void> validate(const Config& config);
 
 Result<Severity> parse_severity(std::string_view word);

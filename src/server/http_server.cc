@@ -15,6 +15,7 @@
 #include "core/try.h"
 #include "server/live_page.h"
 #include "server/metrics.h"
+#include "server/plane_addresses.h"
 #include "server/process_metrics.h"
 
 namespace perdure::server {
@@ -84,7 +85,7 @@ HttpServer::HttpServer(PeerService& service, const HttpServerOptions& options)
 
 Result<void> HttpServer::listen(const HttpServerOptions& options) {
   PERDURE_TRY(at, control::parse_host_port(options.listen));
-  if (!options.allow_remote && !control::is_loopback(at.host)) {
+  if (!options.allow_remote && !is_local(at)) {
     return Error{ErrorCode::PermissionDenied,
                  fmt::format("'{}' can be reached from other machines, and nobody is "
                              "authenticated; listen on 127.0.0.1, or set allow_remote = true if "

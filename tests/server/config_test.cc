@@ -243,6 +243,37 @@ TEST(Config, RpmemIsForFilesOfThisMachineAndForWhoMayReachThem) {
   EXPECT_EQ(validate(config).code(), ErrorCode::InvalidArgument);
 }
 
+// What counts is the address that is bound, and that the grant says, however it was written.
+TEST(Config, DataOnLoopbackIsRefusedBesideAControlPlaneForOthersUnderAnyName) {
+  Config config;
+  config.allow_remote = true;
+  config.control_listen = "0.0.0.0:7470";
+  for (const char* local : {"127.0.0.1:7471", "127.1:7471", "[::1]:7471", "localhost:7471",
+                            "[::ffff:127.0.0.1]:7471"}) {
+    config.data_listen = local;
+    EXPECT_EQ(validate(config).code(), ErrorCode::InvalidArgument) << local;
+    EXPECT_NE(validate(config).error().message.find("\"0.0.0.0:7471\""), std::string::npos);
+  }
+  // Who comes by IPv6 reaches no wildcard of IPv4.
+  config.control_listen = "[::]:7470";
+  EXPECT_NE(validate(config).error().message.find("\"[::]:7471\""), std::string::npos)
+      << validate(config).error().message;
+  config.data_listen = "[::]:7471";
+  EXPECT_TRUE(validate(config).ok());
+  // Nobody else reaches the control plane either.
+  for (const bool allowed : {false, true}) {
+    config = Config{};
+    config.allow_remote = allowed;
+    config.control_listen = "127.1:7470";
+    config.data_listen = "[::ffff:127.0.0.1]:7471";
+    EXPECT_TRUE(validate(config).ok()) << validate(config).error().message;
+  }
+  // An emulated machine listens there for nobody.
+  config.control_listen = "0.0.0.0:7470";
+  config.fabric = Fabric::Emulated;
+  EXPECT_TRUE(validate(config).ok()) << validate(config).error().message;
+}
+
 TEST(Config, AFileThatIsNotThereIsNotFound) {
   EXPECT_EQ(load_config("/nonexistent/x.toml").code(), ErrorCode::NotFound);
 }
