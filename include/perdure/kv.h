@@ -46,7 +46,7 @@ struct KvServerOptions {
   std::string data_listen = "127.0.0.1:7471";  // tcp
   std::vector<Transport> transports = {Transport::Tcp, Transport::Shm};
   RnicOptions rnic;
-  bool allow_remote = false;
+  bool allow_remote = false;           // see RpcServerOptions
   std::chrono::microseconds spin{50};  // see RpcServerOptions
   /// A change of which the handler failed, or in which the server ended, each time is refused with
   /// SystemError, and its client's later changes go on; else they and all its reads wait for an

@@ -833,7 +833,7 @@ typedef struct perdure_rpc_server_options {
   uint32_t spin_us;
   bool never_spin;
   bool refuse_failed;
-  bool allow_remote;
+  bool allow_remote; /* both planes where other machines reach them; see RpcServerOptions */
   bool quick_handlers;
   uint8_t slow_from_percent;
   uint8_t handler_threads;

@@ -153,6 +153,9 @@ struct RpcServerOptions {
   std::string data_listen = "127.0.0.1:7471";  // tcp
   std::vector<Transport> transports = {Transport::Tcp, Transport::Shm};
   RnicOptions rnic;
+  /// Nobody is authenticated. Without it an address that other machines reach, of either plane or
+  /// of an RNIC, is PermissionDenied. With it, where they reach `listen` but not `data_listen`,
+  /// that is InvalidArgument: they would be sent to their own loopback.
   bool allow_remote = false;
   /// How long it polls for calls before it sleeps; one-sided calls are then found after at most a
   /// millisecond.

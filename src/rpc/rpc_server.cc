@@ -14,6 +14,7 @@
 #include "rpc/rpc_metrics.h"
 #include "rpc/status_json.h"
 #include "server/http_server.h"
+#include "server/plane_addresses.h"
 
 namespace perdure {
 namespace {
@@ -126,6 +127,14 @@ Result<void> require_operators(const RpcServerOptions& options) {
                            kRpcCancelled)};
 }
 
+/// Of the addresses as they were given, or as they were bound.
+Result<void> check_addresses(const RpcServerOptions& options, const std::string& control,
+                             const std::string& data) {
+  static const server::PlaneWords words{"listen", "data_listen (--data-listen)", "transports",
+                                        "allow_remote (--allow-remote)"};
+  return check_planes({control, data, options.transports, options.allow_remote}, words);
+}
+
 Error server_not_usable() {
   return {ErrorCode::InvalidArgument,
           "this server was moved from, or belongs to the parent process: open one"};
@@ -154,6 +163,7 @@ RpcServer::~RpcServer() = default;
 
 Result<RpcServer> RpcServer::open(RpcServerOptions options) {
   PERDURE_TRY_VOID(require_operators(options));
+  PERDURE_TRY_VOID(check_addresses(options, options.listen, options.data_listen));
   const rpc::PoolShape shape = shape_of(options);
   std::unique_ptr<State, Delete> state(new State);
   rpc::RpcHostOptions how = host_options(options);
@@ -175,6 +185,8 @@ Result<RpcServer> RpcServer::open(RpcServerOptions options) {
   };
   PERDURE_TRY(served, server::HttpServer::open(state->host->service(), http));
   state->http = std::move(served);
+  PERDURE_TRY_VOID(check_addresses(options, state->http->address(),
+                                   state->host->service().data_address(Transport::Tcp)));
   return RpcServer(std::move(state));
 }
 

@@ -181,6 +181,41 @@ TEST_F(RpcServerTest, WhoWantsToSpinForEverMay) {
   EXPECT_EQ(RpcServer::open(wrong).code(), ErrorCode::InvalidArgument);
 }
 
+// Neither plane is reached by other machines unasked, and asked for it is both: clients of the one
+// would be sent to their own loopback by the other.
+TEST_F(RpcServerTest, OtherMachinesReachBothPlanesOrNone) {
+  struct Case {
+    const char* listen;
+    const char* data_listen;
+    bool allow_remote;
+    std::optional<ErrorCode> refused;
+    const char* words;
+  };
+  const char* const all = "0.0.0.0:0";
+  const char* const here = "127.0.0.1:0";
+  const Case cases[] = {
+      {all, here, true, ErrorCode::InvalidArgument, "data_listen"},
+      {all, "127.1:0", true, ErrorCode::InvalidArgument, "data_listen"},
+      {here, all, false, ErrorCode::PermissionDenied, "data_listen"},
+      {all, all, false, ErrorCode::PermissionDenied, "--allow-remote"},
+      {all, all, true, std::nullopt, ""},
+      {here, here, true, std::nullopt, ""},
+  };
+  for (const Case& each : cases) {
+    change_ = [&](RpcServerOptions& options) {
+      options.listen = each.listen;
+      options.data_listen = each.data_listen;
+      options.allow_remote = each.allow_remote;
+    };
+    const auto server = RpcServer::open(options_now());
+    SCOPED_TRACE(std::string(each.listen) + " " + each.data_listen);
+    ASSERT_EQ(server.ok(), !each.refused) << (server.ok() ? "" : server.error().message);
+    if (server.ok()) continue;
+    EXPECT_EQ(server.code(), each.refused) << server.error().message;
+    EXPECT_NE(server.error().message.find(each.words), std::string::npos) << server.error().message;
+  }
+}
+
 // Two clients keep the server busy with handlers that take their time. Expect: a third is let in,
 // and an operator is heard, before the others fall silent.
 TEST_F(RpcServerTest, WhoComesIsLetInBesideSlowHandlers) {
