@@ -79,14 +79,18 @@ Result<std::string> choose_peer(const ReadCommand& command) {
   }
   survey.read_all();
   std::size_t answered = 0;
+  bool other_version = false;
   std::string reasons;
   for (const SurveyedReplica& replica : survey.replicas()) {
     answered += replica.survey ? 1 : 0;
+    other_version =
+        other_version || (replica.error && replica.error->code == ErrorCode::VersionMismatch);
     if (replica.error) reasons += fmt::format("; {}: {}", replica.name, replica.error->message);
   }
   const auto best = survey.best();
   if (!best) {
-    return Error{answered == 0 ? ErrorCode::Disconnected : ErrorCode::NotFound,
+    const ErrorCode alone = answered == 0 ? ErrorCode::Disconnected : ErrorCode::NotFound;
+    return Error{other_version ? ErrorCode::VersionMismatch : alone,
                  fmt::format("no replica of '{}' can be read{}{}", command.peers.pool,
                              answered == 0 ? "" : ": none holds a log yet", reasons)};
   }

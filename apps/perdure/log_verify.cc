@@ -73,7 +73,10 @@ Judgement judge(const ReplicaSurvey& survey, const SurveyedReplica& replica,
                 const ScanReport* history) {
   const bool alone = survey.replicas().size() == 1;
   const bool member = survey.is_member(replica);
-  if (!replica.survey) return {Verdict::Unreachable, replica.error->message};
+  if (!replica.survey) {
+    const bool answers = replica.error->code == ErrorCode::VersionMismatch;
+    return {answers ? Verdict::Unclear : Verdict::Unreachable, replica.error->message};
+  }
   if (replica.survey->damage) return {Verdict::Damaged, replica.survey->damage->message};
   if (!replica.survey->report) {
     return {Verdict::Different, blank_reason(replica, history, member)};

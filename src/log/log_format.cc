@@ -8,6 +8,7 @@
 
 #include "core/assert.h"
 #include "core/crc32c.h"
+#include "core/try.h"
 
 namespace perdure::log {
 namespace {
@@ -23,6 +24,15 @@ std::uint64_t word_check(std::uint64_t lsn) {
 }
 
 }  // namespace
+
+Result<void> check_version(std::uint32_t version) {
+  if (version == kLogVersion) return {};
+  return Error{ErrorCode::VersionMismatch,
+               fmt::format("the log has format {}, this build reads {}: copy it into a new log, "
+                           "with `perdure log read --framed` of the version that wrote it and "
+                           "`perdure log append --framed` of this one",
+                           version, kLogVersion)};
+}
 
 void encode_anchor(const Anchor& anchor, std::span<std::byte, kAnchorBytes> to) {
   std::fill(to.begin(), to.end(), std::byte{0});
@@ -50,14 +60,7 @@ Result<std::optional<Anchor>> decode_anchor(std::span<const std::byte> bytes,
       std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
     return Error{ErrorCode::Corrupt, "the log's anchor fails its checksum; repair this replica"};
   }
-  const auto version = load<std::uint32_t>(bytes.data() + 8);
-  if (version != kLogVersion) {
-    return Error{ErrorCode::VersionMismatch,
-                 fmt::format("the log has format {}, this build reads {}: copy it into a new log, "
-                             "with `perdure log read --framed` of the version that wrote it and "
-                             "`perdure log append --framed` of this one",
-                             version, kLogVersion)};
-  }
+  PERDURE_TRY_VOID(check_version(load<std::uint32_t>(bytes.data() + 8)));
   Anchor anchor;
   anchor.shape = static_cast<LogShape>(load<std::uint32_t>(bytes.data() + 12));
   anchor.ring_bytes = load<std::uint64_t>(bytes.data() + 16);

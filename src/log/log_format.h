@@ -143,6 +143,9 @@ constexpr std::uint64_t payload_bytes_max(std::uint64_t ring_bytes) {
   return fits < kPayloadBytesMax ? fits : kPayloadBytesMax;
 }
 
+/// Of an anchor or a state whose checksum is right. Errors: VersionMismatch.
+Result<void> check_version(std::uint32_t version);
+
 void encode_anchor(const Anchor& anchor, std::span<std::byte, kAnchorBytes> to);
 /// Nothing when all bytes are zero: no log was ever created here.
 /// Errors: Corrupt, VersionMismatch; InvalidArgument (a region is there).

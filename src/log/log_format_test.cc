@@ -492,6 +492,33 @@ TEST(LogScan, AnOlderFormatIsRefusedWithAdvice) {
   EXPECT_NE(report.error().message.find("log read"), std::string::npos);
 }
 
+// Its anchor is missing or damaged. Expect: that is not damage that a repair takes away, and no
+// pool in which a log may begin.
+TEST(LogScan, AStateOfAnotherFormatIsNoDamage) {
+  LogImage image;
+  image.add("kept");
+  for (const std::uint64_t at : {kStateAt, kStateAt + kStateEvery}) {
+    store(image.bytes().data() + at + 8, std::uint32_t{2});
+    const auto state = std::span(image.bytes()).subspan(at, kStateBytes - 4);
+    store(image.bytes().data() + at + kStateBytes - 4, crc32c(state));
+  }
+  const std::uint64_t second = kStateAt + kStateEvery;
+  for (const bool second_was_written : {true, false}) {
+    if (!second_was_written) {
+      std::fill_n(image.bytes().begin() + static_cast<std::ptrdiff_t>(second), kStateBytes,
+                  std::byte{0});
+    }
+    for (const bool damaged : {true, false}) {
+      for (std::size_t byte = 0; byte < kAnchorBytes; ++byte) {
+        image.bytes()[byte] = std::byte{damaged ? std::uint8_t{7} : std::uint8_t{0}};
+      }
+      LocalBytes bytes(image.bytes());
+      EXPECT_EQ(scan_log(bytes).code(), ErrorCode::VersionMismatch)
+          << second_was_written << damaged;
+    }
+  }
+}
+
 TEST(LogScan, ATailWordBeyondTheRecordsIsDamage) {
   LogImage image(kRingBytesMin, LogShape::Compound);
   image.add("kept");

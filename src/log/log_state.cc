@@ -31,10 +31,10 @@ struct Copy {
 Result<Copy> decode_state(std::span<const std::byte, kStateBytes> bytes) {
   const std::byte* at = bytes.data();
   if (std::memcmp(at, kStateMagic.data(), kStateMagic.size()) != 0 ||
-      crc32c(bytes.first(kCheckedBytes)) != load<std::uint32_t>(at + kCheckedBytes) ||
-      load<std::uint32_t>(at + 8) != kLogVersion) {
+      crc32c(bytes.first(kCheckedBytes)) != load<std::uint32_t>(at + kCheckedBytes)) {
     return corrupt("the state of the log fails its checksum; repair this replica");
   }
+  PERDURE_TRY_VOID(check_version(load<std::uint32_t>(at + 8)));
   Copy copy;
   const auto marks = load<std::uint32_t>(at + 12);
   copy.state.marks = {(marks & 1) != 0, (marks & 2) != 0, (marks & 4) != 0};
@@ -147,6 +147,10 @@ Result<std::optional<StoredState>> decode_states(std::span<const std::byte, kSta
   const auto one = decode_state(first);
   const auto two = decode_state(second);
   if (!one.ok() && !two.ok()) {
+    // Whole, and of another version: no damage, and no pool in which a log may begin.
+    for (const auto* copy : {&one, &two}) {
+      if (copy->code() == ErrorCode::VersionMismatch) return copy->error();
+    }
     // The first state ever tore while it was written: nothing was acknowledged on the strength of
     // it.
     if (all_zero(second)) return std::optional<StoredState>{};

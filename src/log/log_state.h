@@ -85,7 +85,7 @@ Result<void> validate(const LogState& state);
 StateBytes encode_state(const LogState& state, std::uint64_t generation);
 /// The newest of the copies; nothing when both are zero, or the first is torn and the second zero:
 /// the first state of all is written there first, and nobody counts on it before both are durable.
-/// Errors: Corrupt (none is valid).
+/// Errors: VersionMismatch, Corrupt (none is valid).
 Result<std::optional<StoredState>> decode_states(std::span<const std::byte, kStateBytes> first,
                                                  std::span<const std::byte, kStateBytes> second);
 

@@ -211,7 +211,10 @@ Result<void> ReplicatedLog::look(Opening& opening) {
     auto bytes = client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
                                                       options_.replica_timeout, clock_);
     auto start = bytes.ok() ? read_start(**bytes) : Result<LogStart>(bytes.error());
-    if (!start.ok() && start.code() == ErrorCode::VersionMismatch) return start.error();
+    if (!start.ok() && start.code() == ErrorCode::VersionMismatch) {
+      return Error{start.code(), fmt::format("pool '{}' on {}: {}", options_.pool,
+                                             replica.peer().name(), start.error().message)};
+    }
     // Damage that is read is something to rely on; a peer that lets nobody read is not.
     if (!bytes.ok() || (!start.ok() && start.code() != ErrorCode::Corrupt)) {
       replica.mark_down(start.error());

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstring>
 #include <regex>
+#include <span>
 
+#include "core/crc32c.h"
 #include "core/json.h"
 #include "tests/cli/cluster.h"
 
@@ -236,6 +239,34 @@ TEST(Failures, WhatIsNotThereIsNamed) {
   EXPECT_EQ(no_peer.status, 1);
   EXPECT_TRUE(contains(no_peer.err, "[disconnected]")) << no_peer.err;
   EXPECT_TRUE(contains(no_peer.err, cluster.address(0))) << no_peer.err;
+}
+
+// What an older version wrote. Expect: named as that, by whoever reads or writes, and where.
+TEST(Failures, ALogOfAnotherFormatVersionIsNeitherAwayNorDamaged) {
+  Cluster cluster;
+  ASSERT_EQ(run(cluster.log("append"), "one\n").status, 0);
+  for (std::size_t index = 0; index < kPeers; ++index) {
+    cluster.stop(index);
+    std::string bytes = read_file(cluster.pool_file(index));
+    const std::size_t at = bytes.find("PERDLOG\x01");
+    ASSERT_NE(at, std::string::npos);
+    bytes[at + 8] = 2;
+    const auto anchor = std::as_bytes(std::span(bytes)).subspan(at, 60);
+    const std::uint32_t crc = crc32c(anchor);
+    std::memcpy(bytes.data() + at + 60, &crc, sizeof crc);
+    write_file(cluster.pool_file(index), bytes);
+    cluster.start(index);
+  }
+  for (const std::string what : {"read", "append"}) {
+    const Outcome refused = run(cluster.log(what), "two\n");
+    EXPECT_EQ(refused.status, 1) << refused.out;
+    EXPECT_TRUE(contains(refused.err, "[version-mismatch]")) << refused.err;
+    EXPECT_TRUE(contains(refused.err, "has format 2")) << refused.err;
+    EXPECT_TRUE(contains(refused.err, cluster.address(0))) << refused.err;
+  }
+  const Outcome verified = run(cluster.log("verify"));
+  EXPECT_EQ(verified.status, 4) << verified.out;
+  EXPECT_TRUE(contains(verified.out, ": unclear: the log has format 2")) << verified.out;
 }
 
 TEST(DaemonLog, NamesPoolSessionAndWriterOfWhoIsGone) {
