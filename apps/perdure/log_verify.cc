@@ -121,8 +121,9 @@ std::string report_text(const ScanReport& report) {
   text +=
       fmt::format("  lsn       {} to {}, {}, then: {}\n", report.start.head.value,
                   report.tail.value, compound ? "compound" : "singleton", to_string(report.end));
-  text += fmt::format("  chain     {:08x}, epoch {}, log {:016x}\n", report.last_crc,
-                      report.last_epoch.value, report.start.anchor->log_id);
+  // Not the last record's checksum: of a record that is known it gives the log's seed away.
+  text += fmt::format("  log       {:016x}, epoch {}\n", report.start.anchor->log_id,
+                      report.last_epoch.value);
   if (report.start.tail_word) {
     text += fmt::format("  tail word {}\n", report.start.tail_word->value);
   }
@@ -155,7 +156,6 @@ ordered_json replica_json(const SurveyedReplica& replica, const Judgement& judge
   json["head"] = report.start.head.value;
   json["tail"] = report.tail.value;
   json["end"] = to_string(report.end);
-  json["chain_crc"] = report.last_crc;
   json["epoch"] = report.last_epoch.value;
   json["log_id"] = fmt::format("{:016x}", report.start.anchor->log_id);
   json["records_after_hole"] = report.records_after_hole;

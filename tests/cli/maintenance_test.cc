@@ -12,7 +12,9 @@
 #include <thread>
 
 #include "control/host_port.h"
+#include "core/bytes.h"
 #include "core/json.h"
+#include "log/log_format.h"
 #include "tests/cli/cluster.h"
 
 namespace perdure::cli {
@@ -200,6 +202,26 @@ TEST(Pool, IsDeletedNowhereWhileSomebodyWritesToOneOfThem) {
   writer.close_input();
   EXPECT_EQ(writer.wait().status, 0);
   EXPECT_EQ(run(all).status, 0);
+}
+
+// From the checksum of a record that somebody knows the log's seed follows, and with it records
+// that are none. Expect: it is not printed, as a number of whatever base.
+TEST(Verify, TellsNoChecksumOfARecord) {
+  Cluster cluster;
+  ASSERT_EQ(run(cluster.log("append"), "the record that is known\n").status, 0);
+  cluster.stop(1);
+  const std::string bytes = read_file(cluster.pool_file(1));
+  const std::size_t payload = bytes.find("the record that is known");
+  ASSERT_NE(payload, std::string::npos);
+  const auto crc = load<std::uint32_t>(
+      reinterpret_cast<const std::byte*>(bytes.data() + payload - log::kRecordHeaderBytes));
+  for (const std::string form : {"text", "json"}) {
+    const Outcome verified =
+        run({"log", "verify", "--file", cluster.pool_file(1), "--format", form});
+    EXPECT_EQ(verified.status, 0) << verified.err;
+    EXPECT_FALSE(contains(verified.out, fmt::format("{:08x}", crc))) << verified.out;
+    EXPECT_FALSE(contains(verified.out, fmt::format("{}", crc))) << verified.out;
+  }
 }
 
 // A session that only reads is in the way as well, and so is what is deleted by its operator alone.
