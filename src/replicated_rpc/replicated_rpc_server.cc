@@ -76,16 +76,6 @@ bool passes(ErrorCode code) {
   }
 }
 
-/// A call that is executed alone, for a server may have ended in it. The stages in their order: it
-/// is noted, and the note committed; it is executed; its effects are committed.
-struct Trial {
-  enum class Stage { Note, Execute, Settle };
-  Stage stage = Stage::Note;
-  std::string client;
-  std::vector<std::byte> payload;
-  RpcCall call;  // of these two
-};
-
 }  // namespace
 
 class ReplicatedRpcServer::State {
@@ -112,6 +102,15 @@ class ReplicatedRpcServer::State {
   const std::uint32_t process = forks_so_far();
 
  private:
+  /// A call that is executed alone, for a server may have ended in it. The stages in their order:
+  /// it is noted, and the note committed; it is executed; its effects are committed.
+  struct Trial {
+    enum class Stage { Note, Execute, Settle };
+    Stage stage = Stage::Note;
+    std::string client;
+    std::vector<std::byte> payload;
+    RpcCall call;  // of these two
+  };
   /// The calls of one client.
   struct Calls {
     std::optional<LogReader> reader;
