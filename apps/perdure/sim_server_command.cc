@@ -49,7 +49,7 @@ double percent(std::uint64_t part, std::uint64_t whole) {
 ordered_json json_of(const ServerRow& row) {
   const ServerResult& r = row.result;
   const auto us = [](memsys::Time ps) { return static_cast<double>(ps) / 1e6; };
-  return {
+  ordered_json document{
       {"workload", workload::to_string(row.workload)},
       {"order", memsys::to_string(row.order)},
       {"transactions", r.transactions},
@@ -75,6 +75,13 @@ ordered_json json_of(const ServerRow& row) {
         {"persist", us(r.waits.persist)},
         {"lock", us(r.waits.lock)}}},
       {"law", {{"holds", true}, {"writes_checked", r.law_checked}}}};
+  if (row.order == Ordering::Asap) {
+    document["recovery"] = {
+        {"undo_records", r.recovery.undo},          {"delay_records", r.recovery.delay},
+        {"into_undo_records", r.recovery.absorbed}, {"refused", r.recovery.refused},
+        {"records_most", r.recovery.most},          {"values_checked", r.recovery_checked}};
+  }
+  return document;
 }
 
 ordered_json json_of(const std::vector<ServerRow>& rows, const ServerSetup& setup,

@@ -33,7 +33,8 @@ BufferedAdmission::BufferedAdmission(TraceStreams& streams, const TraceSummary& 
       places_(places_of(device)),
       banks_in_channel_(static_cast<std::uint32_t>(device.geometry.banks_in_channel())),
       threads_(summary.threads.size()),
-      bank_waiting_(device.geometry.channels * banks_in_channel_) {
+      bank_waiting_(device.geometry.channels * banks_in_channel_),
+      records_(device.geometry.channels) {
   for (std::size_t i = 0; i < threads_.size(); ++i) {
     threads_[i].remote = summary.threads[i].name.remote;
     if (summary.threads[i].events > 0) threads_[i].wake = 0;
@@ -93,6 +94,8 @@ bool BufferedAdmission::issue_one(std::uint32_t number, const TraceEvent& event)
       if (fence && !mutant_.ignores_barriers && order_ != Order::Eadr && !thread.buffer.empty()) {
         return false;
       }
+      // The epoch table is full.
+      if (order_ == Order::Asap && open_epochs(thread) >= options_.epoch_entries) return false;
       ++thread.epoch;
       break;
   }
@@ -100,9 +103,15 @@ bool BufferedAdmission::issue_one(std::uint32_t number, const TraceEvent& event)
   return true;
 }
 
+/// ASAP: those that ended and do not count yet.
+std::uint64_t BufferedAdmission::open_epochs(Thread& thread) {
+  const bool begun = !thread.epochs.empty() && thread.epochs.back().number == thread.epoch;
+  return thread.epochs.size() - (begun ? 1 : 0);
+}
+
 bool BufferedAdmission::buffer_write(std::uint32_t number, const TraceEvent& event) {
   Thread& thread = threads_[number];
-  if (thread.buffer.size() >= options_.entries) return false;
+  if (thread.occupied >= options_.entries) return false;
   // With eADR the cache is persistent: stores to one line come in the order of the trace.
   if (order_ == Order::Eadr && depends(event)) return false;
   Entry entry;
@@ -111,6 +120,7 @@ bool BufferedAdmission::buffer_write(std::uint32_t number, const TraceEvent& eve
   entry.epoch = thread.epoch;
   entry.strand = thread.strand;
   thread.buffer.push_back(entry);
+  ++thread.occupied;
   if (order_ == Order::Eadr) {
     given_.push_back({event, now_});
     given_.back().write.cycle = now_;
@@ -126,13 +136,32 @@ bool BufferedAdmission::buffer_write(std::uint32_t number, const TraceEvent& eve
   return true;
 }
 
-bool BufferedAdmission::depends(const TraceEvent& event) const {
-  if (threads_.size() < 2 || mutant_.ignores_lines) return false;
+/// The newest write of another thread to the line of those before it that are not persisted.
+const PendingWrites::Write* BufferedAdmission::conflicting(const TraceEvent& event) const {
+  if (threads_.size() < 2 || mutant_.ignores_lines) return nullptr;
+  const PendingWrites::Write* newest = nullptr;
   const PendingWrites::Write* each = pending_.first(event.line);
   for (; each != nullptr && each->index < event.index; each = pending_.next(*each)) {
-    if (each->thread != event.thread) return true;
+    if (each->thread != event.thread) newest = each;
   }
-  return false;
+  return newest;
+}
+
+bool BufferedAdmission::depends(const TraceEvent& event) const {
+  return conflicting(event) != nullptr;
+}
+
+/// HOPS: on all that the other thread has up to that write.
+bool BufferedAdmission::depends_by_epoch(Entry& entry) const {
+  if (const PendingWrites::Write* const other = conflicting(entry.event); other != nullptr) {
+    entry.dependent = true;
+    entry.after.thread = other->thread;
+    entry.after.index = other->index;
+    return true;
+  }
+  if (!entry.dependent) return false;
+  const std::vector<Entry>& theirs = threads_[entry.after.thread].buffer;
+  return !theirs.empty() && theirs.front().event.index < entry.after.index;
 }
 
 // --- persisted ---------------------------------------------------------------------------------
@@ -153,6 +182,7 @@ void BufferedAdmission::resolve(const TraceEvent& write, Cycle cycle) {
   const auto entry = std::find_if(thread.buffer.begin(), thread.buffer.end(),
                                   [&](const Entry& e) { return e.event.index == write.index; });
   PERDURE_ASSERT(entry != thread.buffer.end());
+  acknowledgements_.push_back({write.thread, write.index, cycle});
   for (std::size_t i = 0; i < thread.epochs.size(); ++i) {
     EpochState& epoch = thread.epochs[i];
     if (epoch.number != entry->epoch) continue;
@@ -178,11 +208,26 @@ void BufferedAdmission::commit_epochs(Thread& thread) {
   }
 }
 
+/// ASAP: memory has these writes; whether they count or not, they take no room any more.
+void BufferedAdmission::free_acknowledged() {
+  std::erase_if(acknowledgements_, [&](const Acknowledgement& each) {
+    if (each.cycle > now_) return false;
+    Thread& thread = threads_[each.thread];
+    const auto entry = std::find_if(thread.buffer.begin(), thread.buffer.end(),
+                                    [&](const Entry& e) { return e.event.index == each.index; });
+    if (entry == thread.buffer.end()) return true;
+    entry->acknowledged = true;
+    --thread.occupied;
+    return true;
+  });
+}
+
 void BufferedAdmission::drop(Thread& thread, std::uint64_t index) {
   const auto entry = std::find_if(thread.buffer.begin(), thread.buffer.end(),
                                   [&](const Entry& e) { return e.event.index == index; });
   PERDURE_ASSERT(entry != thread.buffer.end());
-  if (entry->speculative) --speculative_;
+  if (entry->recorded) --records_[map_.place(entry->event.line).channel];
+  if (!entry->acknowledged) --thread.occupied;
   thread.buffer.erase(entry);
 }
 
@@ -201,9 +246,8 @@ void BufferedAdmission::on_persisted(const TraceEvent& write) {
 bool BufferedAdmission::epoch_allows(const Thread& thread, const Entry& entry) const {
   if (mutant_.ignores_barriers && order_ != Order::Strand) return true;
   switch (order_) {
-    case Order::Eadr: return true;
-    case Order::Asap:
-      return entry.epoch == thread.buffer.front().epoch || speculative_ < options_.undo_entries;
+    case Order::Eadr:
+    case Order::Asap: return true;  // may_go_ahead
     case Order::Strand:
       // Two strands that write one line have an order all the same.
       return std::none_of(thread.buffer.begin(), thread.buffer.end(), [&](const Entry& other) {
@@ -222,10 +266,11 @@ bool BufferedAdmission::epoch_allows(const Thread& thread, const Entry& entry) c
 
 bool BufferedAdmission::may_go(Thread& thread, Entry& entry) {
   if (entry.sent || !epoch_allows(thread, entry)) return false;
-  if (order_ != Order::Eadr && depends(entry.event)) {
-    entry.dependent = true;
+  if (order_ == Order::Hops ? depends_by_epoch(entry)
+                            : order_ != Order::Eadr && depends(entry.event)) {
     return false;
   }
+  if (order_ == Order::Asap) return mutant_.ignores_barriers || may_go_ahead(thread, entry);
   if (order_ != Order::Hops) return true;
   if (entry.dependent) {
     // Others' progress is seen at the next look only.
@@ -239,6 +284,19 @@ bool BufferedAdmission::may_go(Thread& thread, Entry& entry) {
   const bool last = streams_.left(entry.event.thread) == 0;
   return last || thread.waits || thread.buffer.size() >= options_.flush_entries ||
          thread.buffer.front().sent;
+}
+
+/// ASAP: a write that is safe, or for which its controller's table has a place. Of one line and one
+/// thread the later one waits until the earlier one's epoch counts.
+bool BufferedAdmission::may_go_ahead(Thread& thread, const Entry& entry) {
+  if (is_safe(thread, entry)) return true;
+  if (thread.held_back) return false;
+  for (const Entry& other : thread.buffer) {
+    if (other.event.index == entry.event.index) break;
+    if (other.event.line == entry.event.line && other.epoch != entry.epoch) return false;
+  }
+  thread.held_back = records_[map_.place(entry.event.line).channel] >= options_.undo_entries;
+  return !thread.held_back;
 }
 
 void BufferedAdmission::offer(std::uint32_t number, std::size_t index, double priority) {
@@ -256,11 +314,19 @@ void BufferedAdmission::offer(std::uint32_t number, std::size_t index, double pr
   front_entry_ = index;
   front_is_read_ = false;
   front_priority_ = priority;
+  const bool ahead = order_ == Order::Asap && !mutant_.ignores_barriers &&
+                     !is_safe(threads_[number], entry) && !entry.old_value;
+  if (!ahead) return;
+  front_.kind = EventKind::Read;
+  front_.index |= kOldValue;
 }
 
 void BufferedAdmission::choose() {
   ready_at_ = kNever;
   for (const Thread& thread : threads_) ready_at_ = std::min(ready_at_, thread.wake);
+  for (const Acknowledgement& each : acknowledgements_) {
+    ready_at_ = std::min(ready_at_, each.cycle);
+  }
   ready_at_ = std::max(ready_at_, now_ + 1);
   choose_read();
   if (ready_at_ <= now_) return;
@@ -364,16 +430,21 @@ void BufferedAdmission::take() {
   if (front_is_read_) {
     thread.read_ready = false;
     streams_.pop(front_thread_);
+  } else if (front_.kind == EventKind::Read) {
+    thread.buffer[front_entry_].old_value = true;
   } else {
     Entry& entry = thread.buffer[front_entry_];
     entry.sent = true;
     ++bank_waiting_[bank_of(entry.event.line)];
     if (order_ == Order::Eadr) {
       thread.buffer.erase(thread.buffer.begin() + static_cast<std::ptrdiff_t>(front_entry_));
+      --thread.occupied;
     } else {
       ++unpersisted_;
-      entry.speculative = order_ == Order::Asap && entry.epoch != thread.buffer.front().epoch;
-      speculative_ += entry.speculative ? 1 : 0;
+      const bool safe = is_safe(thread, entry);
+      entry.recorded = order_ == Order::Asap && !safe;
+      records_[map_.place(entry.event.line).channel] += entry.recorded ? 1 : 0;
+      if (safe) thread.held_back = false;
       thread.round = round_;
       thread.round_epoch = entry.epoch;
     }

@@ -24,14 +24,18 @@ struct BufferOptions {
   Cycle remote_wait_max = 10'000;  // BROI: or when one has waited this long; assumption
   // HOPS: cycles between looks at the others' progress; those of nvm-a take 1 ns
   Cycle poll = kHopsPollNs;
-  std::uint64_t flush_entries = kHopsFlushEntries;  // HOPS: so many writes in a buffer are sent
-  // ASAP: writes sent before earlier epochs are persisted
-  std::uint64_t undo_entries = kAsapUndoEntries;
+  std::uint64_t flush_entries = hops_flush_entries(8);  // HOPS: so many writes in a buffer are sent
+  std::uint64_t undo_entries = kAsapRecoveryEntries;    // ASAP: records of a controller's table
+  // ASAP: epochs of a thread that ended and do not count yet
+  std::uint64_t epoch_entries = kAsapEpochEntries;
 };
 
 class BufferedAdmission {
  public:
   static constexpr bool kBuffered = true;
+  /// In the index of what front() is: ASAP's read of the old value of a line, beside the trace's
+  /// requests.
+  static constexpr std::uint64_t kOldValue = std::uint64_t{1} << 63;
 
   BufferedAdmission(TraceStreams& streams, const TraceSummary& summary, const Device& device,
                     Order order, BufferOptions options, Mutant mutant = {});
@@ -43,6 +47,7 @@ class BufferedAdmission {
   template <typename Sink>
   void advance(Cycle now, Sink sink) {
     now_ = now;
+    free_acknowledged();
     for (std::uint32_t i = 0; i < threads_.size(); ++i) issue(i);
     give(sink);
     choose();
@@ -77,7 +82,10 @@ class BufferedAdmission {
     std::uint64_t strand = 0;
     bool sent = false;
     bool dependent = false;
-    bool speculative = false;  // ASAP: sent before earlier epochs were persisted
+    TraceEvent after;           // HOPS: the write of another thread that it depends on, if any
+    bool old_value = false;     // ASAP: was read
+    bool recorded = false;      // ASAP: sent before earlier epochs counted
+    bool acknowledged = false;  // ASAP: memory has it, and it takes no room any more
   };
   /// ASAP: the writes of an epoch count as persisted when all earlier epochs are.
   struct EpochState {
@@ -87,8 +95,10 @@ class BufferedAdmission {
     std::vector<std::pair<TraceEvent, Cycle>> held;
   };
   struct Thread {
-    std::vector<Entry> buffer;  // in program order; a write leaves when it is persisted
+    std::vector<Entry> buffer;   // in program order; a write leaves when it is persisted
+    std::uint64_t occupied = 0;  // entries that take room
     Ring<EpochState> epochs;
+    bool held_back = false;  // ASAP: a table was full; nothing goes ahead until something safe went
     bool remote = false;
     bool waits = false;   // for room, at a fence, or for events that are too far away
     Cycle committed = 0;  // ASAP: what its last whole epoch counted from
@@ -99,6 +109,11 @@ class BufferedAdmission {
     Cycle wake = kNever;  // its next event comes then
     bool read_ready = false;
     Cycle read_since = 0;
+  };
+  struct Acknowledgement {
+    std::uint32_t thread = 0;
+    std::uint64_t index = 0;
+    Cycle cycle = 0;
   };
   struct Given {
     TraceEvent write;
@@ -115,7 +130,15 @@ class BufferedAdmission {
   bool buffer_write(std::uint32_t number, const TraceEvent& event);
   void resolve(const TraceEvent& write, Cycle cycle);
   void commit_epochs(Thread& thread);
+  static std::uint64_t open_epochs(Thread& thread);
+  void free_acknowledged();
   bool depends(const TraceEvent& event) const;
+  bool depends_by_epoch(Entry& entry) const;
+  const PendingWrites::Write* conflicting(const TraceEvent& event) const;
+  bool is_safe(const Thread& thread, const Entry& entry) const {
+    return entry.epoch == thread.buffer.front().epoch;
+  }
+  bool may_go_ahead(Thread& thread, const Entry& entry);
   bool may_go(Thread& thread, Entry& entry);
   bool epoch_allows(const Thread& thread, const Entry& entry) const;
   void choose();
@@ -141,9 +164,10 @@ class BufferedAdmission {
   PendingWrites pending_;                    // of several threads
   std::vector<std::uint32_t> bank_waiting_;  // BROI: writes in the controller
   std::vector<Given> given_;
-  std::uint64_t waiting_ = 0;      // requests in the controller
-  std::uint64_t unpersisted_ = 0;  // Epoch: writes sent in this round and not persisted
-  std::uint64_t speculative_ = 0;  // ASAP
+  std::uint64_t waiting_ = 0;           // requests in the controller
+  std::uint64_t unpersisted_ = 0;       // Epoch: writes sent in this round and not persisted
+  std::vector<std::uint64_t> records_;  // ASAP: of each controller
+  std::vector<Acknowledgement> acknowledgements_;  // ASAP: to come
   std::uint64_t round_ = 1;
   Cycle now_ = 0;
   Cycle ready_at_ = 0;

@@ -79,6 +79,11 @@ class MemoryRun {
             request.write ? EventKind::Write : EventKind::Read};
   }
 
+  /// Else it is the read of an old value.
+  static bool is_of_trace(std::uint64_t index) {
+    return (index & BufferedAdmission::kOldValue) == 0;
+  }
+
   const Device& device_;
   const MemoryOptions& options_;
   const AddressMap map_;
@@ -164,7 +169,12 @@ void MemoryRun<AnAdmission>::accept_next() {
   const bool write = next.write;
   if (!next.channel->can_accept(write)) return;
   const Request request{event.line, event.index, now_, event.thread, write};
-  result_.wait.add(now_ - admission_.front_since());
+  if (is_of_trace(event.index)) {
+    result_.wait.add(now_ - admission_.front_since());
+  } else {
+    ++left_;
+    ++result_.old_values;
+  }
   occupancy_.add(next.place, write);
   admission_.take();
   next.channel->accept(request, next.place, now_);
@@ -196,7 +206,9 @@ void MemoryRun<AnAdmission>::on_served(const Request& request) {
   const Timing& t = device_.timing;
   const Cycle end = now_ + (request.write ? t.write_to_burst_end() : t.read_to_burst_end());
   result_.finish_cycle = std::max(result_.finish_cycle, end);
-  (request.write ? result_.write : result_.read).add(end - request.accepted);
+  if (is_of_trace(request.index)) {
+    (request.write ? result_.write : result_.read).add(end - request.accepted);
+  }
   admission_.on_served(event_of(request));
   if (!request.write || options_.persist_point == PersistPoint::Accept) return;
   const Cycle persists = options_.persist_point == PersistPoint::Bus ? end : end + t.tWR;

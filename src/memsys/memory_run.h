@@ -52,6 +52,7 @@ struct MemoryResult {
   Latencies wait;         // allowed by its thread to accepted
   Cycle lower_bound = 0;  // of finish_cycle, whatever the order: banks and buses can not do more
   std::uint64_t law_checked = 0;
+  std::uint64_t old_values = 0;  // ASAP: read beside the trace's requests, for undo records
   bool lookahead_reached = false;
   std::uint64_t held_most = 0;  // events that were held at once because other threads were behind
   /// For how many events, writes, epochs and lines there was memory, beside what the device alone

@@ -168,8 +168,42 @@ TEST(Orders, TwoStrandsThatWriteOneLinePersistItInTheirOrder) {
 
 TEST(Orders, AsapSendsAheadAndCountsInOrder) {
   const std::string trace = write(0, 0, 0) + "T0 B\n" + write(0, 1, 0) + "T0 B\n" + write(0, 2, 0);
-  EXPECT_LE(persisted(Order::Asap, trace), 268U + 12);
+  // Two old values are read, and the bus turns twice from writing to reading.
+  EXPECT_LE(persisted(Order::Asap, trace), 268U + 12 + 2 * 36);
+  EXPECT_EQ(run_with(Order::Asap, trace).result->old_values, 2U);
   EXPECT_GE(persisted(Order::Thread, trace), 3 * 268U);
+  MemoryOptions none;
+  none.order = Order::Asap;
+  none.buffers.undo_entries = 0;
+  const RunOutcome waits = run_trace(nvm(), trace, none);
+  EXPECT_EQ(waits.result->persisted_cycle, 3 * 268U) << "without a table its epochs wait";
+  EXPECT_EQ(waits.result->old_values, 0U);
+}
+
+TEST(Orders, AsapFreesAnEntryWhenMemoryHasItAndNotWhenItCounts) {
+  // Three rows of a bank take 868. Behind their barrier come ten lines of a row of another bank, of
+  // which five are in the buffer at once.
+  std::string trace = write(0, 0, 0) + write(0, 0, 1) + write(0, 0, 2) + "T0 B\n";
+  const auto lines = [](int from) {
+    std::string text;
+    for (int i = 0; i < 10; ++i) text += fmt::format("T0 W {}\n", from + 64 * i);
+    return text;
+  };
+  EXPECT_LE(persisted(Order::Asap, trace + lines(2048)), 868U + 36);
+  MemoryOptions options;
+  options.order = Order::Asap;
+  options.buffers.epoch_entries = 1;
+  trace += lines(2048) + "T0 B\n";
+  EXPECT_GE(run_trace(nvm(), trace + lines(4096), options).result->persisted_cycle, 868U + 236)
+      << "without a place in the epoch table the thread waits at its barrier";
+}
+
+TEST(Orders, HopsDependsOnAllThatTheOtherThreadHas) {
+  // T0 has three rows of bank 0 in the epoch in which it writes the line.
+  const std::string trace =
+      write(0, 0, 0) + write(0, 0, 1) + write(0, 0, 2) + write(0, 1, 0) + write(1, 1, 0);
+  EXPECT_EQ(persisted(Order::Thread, trace), 868U);
+  EXPECT_GE(persisted(Order::Hops, trace), 1000U + 236) << "868, seen at the poll of 1000";
 }
 
 TEST(Orders, EadrIsTheCeiling) {

@@ -1,6 +1,7 @@
 // MemorySide: the memory controllers and the banks behind them, as the processor sees them: lines
 // to be fetched, dirty lines that left the caches, and persists in the order that the ordering
-// controller chooses. One request a bus cycle enters.
+// controller chooses. One request a bus cycle enters. With ASAP the controllers have recovery
+// tables (recovery.h): a write that is ahead reads the old value of its line first.
 #pragma once
 
 #include "memsys/channel.h"
@@ -8,6 +9,7 @@
 #include "memsys/server/ordering.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace perdure::memsys {
@@ -27,7 +29,8 @@ class MemorySide {
   struct Outcome {
     std::vector<std::uint64_t> fetched;  // lines
     std::vector<PersistId> persisted;
-    void clear() { fetched.clear(), persisted.clear(); }
+    std::vector<std::uint64_t> changed;  // ASAP: lines of which recovery may restore another value
+    void clear() { fetched.clear(), persisted.clear(), changed.clear(); }
   };
   /// Requires  now == next(). Persists are still in the buffers: the caller takes them out.
   void step(Time now, Outcome& outcome);
@@ -38,24 +41,39 @@ class MemorySide {
   ChannelCounts counts() const;
   /// Lines that went over the buses.
   std::uint64_t bursts() const;
+  /// ASAP: what the controllers keep.
+  Recovery& recovery() { return recovery_; }
+  const Recovery& recovery() const { return recovery_; }
 
  private:
   static constexpr std::uint32_t kFetch = ~std::uint32_t{0};
   static constexpr std::uint32_t kWriteBack = kFetch - 1;
+  static constexpr std::uint32_t kOldValue = kFetch - 2;  // for an undo record
+  static constexpr std::uint32_t kDrain = kFetch - 3;     // of a delay record
   /// So many dirty lines wait: one goes before the next persist.
   static constexpr std::size_t kWriteBacksMax = 16;
 
   struct Due {
     Cycle cycle = 0;
     std::uint64_t line = 0;
-    PersistId id;
-    bool fetch = false;
+    PersistId id;          // kDrain: the number is the order of the value
+    std::uint32_t as = 0;  // kFetch, kDrain, or the thread whose persist it is
+  };
+  struct Persist {
+    LineVersion version;
+    std::uint64_t line = 0;
+    std::uint32_t bank = 0;
   };
 
   Cycle cycle_at(Time at) const { return (at + clock_ps_ - 1) / clock_ps_; }
   void enter_one(Cycle now);
   bool enter_first(Ring<std::uint64_t>& waiting, bool write, std::uint32_t as, Cycle now);
   bool enter_persist(Cycle now);
+  bool is_asap() const { return ordering_.ordering() == Ordering::Asap; }
+  bool enter_ahead(const PersistEntry& entry, Cycle now);
+  bool enter_kept(Cycle now);
+  bool enter_write(const Persist& persist, Cycle now);
+  void end_persist(const Due& due, Outcome& outcome);
   bool enter(std::uint64_t line, bool write, std::uint32_t thread, std::uint64_t index, Cycle now);
   void on_served(const Request& request, Cycle now);
   void add_due(const Due& due);
@@ -69,6 +87,8 @@ class MemorySide {
   PersistBuffers& buffers_;
   std::vector<Channel> channels_;
   std::vector<std::uint32_t> bank_waiting_;
+  Recovery recovery_;
+  std::optional<Persist> behind_old_value_;  // ASAP: that is being read, and then it is written
   Ring<std::uint64_t> fetches_;
   Ring<std::uint64_t> write_backs_;
   Ring<Due> due_;  // in the order of time

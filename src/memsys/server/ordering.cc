@@ -16,27 +16,13 @@ namespace {
 constexpr std::array<std::string_view, 8> kOrderingNames{"sync", "epoch",  "thread", "broi",
                                                          "hops", "strand", "asap",   "eadr"};
 
-/// ASAP: how many writes are in memory, or on their way, before an earlier epoch counts.
-std::uint64_t sent_ahead(const PersistBuffers& buffers) {
-  std::uint64_t ahead = 0;
-  for (std::uint32_t thread = 0; thread < buffers.threads(); ++thread) {
-    bool fenced = false;
-    for (const PersistEntry& entry : buffers.of(thread)) {
-      fenced |= entry.fence;
-      ahead += fenced && entry.stage >= PersistStage::Sent ? 1 : 0;
-    }
-  }
-  return ahead;
-}
-
 /// ASAP: a thread's writes go in their order, whatever barriers are between them.
-const PersistEntry* next_ahead(const PersistBuffers& buffers, std::uint32_t thread, bool may_lead) {
-  bool fenced = false;
+const PersistEntry* next_ahead(const PersistBuffers& buffers, std::uint32_t thread, Time now) {
   for (const PersistEntry& entry : buffers.of(thread)) {
     if (entry.stage == PersistStage::Waiting) return nullptr;
-    fenced |= entry.fence;
     if (entry.fence || entry.stage >= PersistStage::Sent) continue;
-    return !fenced || may_lead ? &entry : nullptr;
+    const bool held = buffers.is_held_back(thread) && !buffers.is_safe(entry.id, now);
+    return held ? nullptr : &entry;
   }
   return nullptr;
 }
@@ -90,6 +76,7 @@ bool is_remote_ordering(Ordering ordering) {
 BufferRules rules_of(Ordering ordering) {
   return {.poll_ps = ordering == Ordering::Hops ? kHopsPollNs * 1000 : 0,
           .strands = ordering == Ordering::Strand,
+          .by_epoch = ordering == Ordering::Hops || ordering == Ordering::Asap,
           .sends_ahead = ordering == Ordering::Asap};
 }
 
@@ -113,21 +100,21 @@ OrderingController::Choice OrderingController::choose_unbroken(const PersistBuff
     return choice;
   }
   newest_sent_.resize(buffers.threads());
-  Choice choice = choose_oldest(buffers);
+  Choice choice = choose_oldest(buffers, view.now);
   if (ordering_ != Ordering::Epoch || choice.id || in_round_ > 0) return choice;
   // All of the round is persisted and nobody can add to it: all pass their barriers.
   ++round_;
-  return choose_oldest(buffers);
+  return choose_oldest(buffers, view.now);
 }
 
 /// The oldest of the writes that may go, whatever its bank.
-OrderingController::Choice OrderingController::choose_oldest(const PersistBuffers& buffers) const {
+OrderingController::Choice OrderingController::choose_oldest(const PersistBuffers& buffers,
+                                                             Time now) const {
   const PersistEntry* oldest = nullptr;
   const bool asap = ordering_ == Ordering::Asap;
-  const bool may_lead = asap && sent_ahead(buffers) < kAsapUndoEntries;
   for (std::uint32_t thread = 0; thread < buffers.threads(); ++thread) {
     const PersistEntry* const entry =
-        asap ? next_ahead(buffers, thread, may_lead) : oldest_of(buffers, thread);
+        asap ? next_ahead(buffers, thread, now) : oldest_of(buffers, thread);
     if (entry == nullptr) continue;
     if (oldest == nullptr || entry->ready < oldest->ready) oldest = entry;
   }

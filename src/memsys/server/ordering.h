@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsys/server/persist_buffers.h"
+#include "memsys/server/recovery.h"
 
 #include <array>
 #include <cstdint>
@@ -18,9 +19,10 @@ enum class Ordering {
   Epoch,  // delegated ordering, flattened: the oldest epochs of all threads are one epoch of memory
   Thread,  // delegated ordering by thread, the oldest write first: no care for banks
   Broi,    // the BROI controller
-  Hops,    // delegated by thread; buffers send when half full, others' progress is polled
+  Hops,    // delegated by thread, dependencies by epoch; buffers send when half full, others'
+           // progress is polled
   Strand,  // delegated by strand: a thread's strands have no order among themselves
-  Asap,    // all is sent at once, and counts in order: memory undoes what power failure leaves
+  Asap,    // all is sent at once, and counts in order: recovery undoes what is ahead of it
   Eadr,    // the caches are persistent: nothing is ordered, nothing is flushed
 };
 
@@ -47,6 +49,7 @@ struct ControllerMutant {
   bool ignores_barriers = false;
   /// Sends none of its writes, nor anything while one of them is next.
   std::optional<std::uint32_t> holds_thread;
+  RecoveryMutant recovery = {};
 };
 
 /// What the BROI controller chose from, for who wants to follow it.
@@ -70,13 +73,15 @@ class OrderingController {
   Choice choose(const PersistBuffers& buffers, const ControllerView& view);
   void on_sent(const PersistEntry& entry);
   void on_persisted();
+  Ordering ordering() const { return ordering_; }
+  const RecoveryMutant& recovery_mutant() const { return mutant_.recovery; }
 
   /// Broi: every choice from now on is added.
   void set_log(BroiLog* log) { log_ = log; }
 
  private:
   Choice choose_unbroken(const PersistBuffers& buffers, const ControllerView& view);
-  Choice choose_oldest(const PersistBuffers& buffers) const;
+  Choice choose_oldest(const PersistBuffers& buffers, Time now) const;
   const PersistEntry* oldest_of(const PersistBuffers& buffers, std::uint32_t thread) const;
   Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view) const;
   void note(const PersistBuffers& buffers, const ControllerView& view, const Choice& choice) const;

@@ -25,6 +25,9 @@ PersistBuffers::PersistBuffers(const Processor& processor, std::uint32_t remote_
       sees_at_(of_thread_.size()),
       wrote_(of_thread_.size()),
       seen_fences_(of_thread_.size()),
+      held_back_(of_thread_.size()),
+      commit_at_(of_thread_.size()),
+      fences_(of_thread_.size()),
       used_(processor.cores + 1) {}
 
 std::string PersistBuffers::name(std::uint32_t thread) const {
@@ -59,6 +62,11 @@ bool PersistBuffers::has_room(std::uint32_t thread) const {
   return used_[buffer_of(thread)] < size;
 }
 
+bool PersistBuffers::has_room_for_fence(std::uint32_t thread) const {
+  if (!rules_.by_epoch) return has_room(thread);
+  return !rules_.sends_ahead || fences_[thread] < processor_.epoch_entries;
+}
+
 PersistEntry& PersistBuffers::find(PersistId id) {
   std::deque<PersistEntry>& entries = of_thread_[id.thread];
   const auto found = std::find_if(entries.begin(), entries.end(),
@@ -67,8 +75,33 @@ PersistEntry& PersistBuffers::find(PersistId id) {
   return *found;
 }
 
-void PersistBuffers::note_writer(std::uint32_t thread, std::uint32_t writer) {
+const PersistEntry& PersistBuffers::entry(PersistId id) const {
+  const std::deque<PersistEntry>& entries = of_thread_[id.thread];
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [&](const PersistEntry& e) { return e.id == id; });
+  PERDURE_ASSERT(found != entries.end());
+  return *found;
+}
+
+bool PersistBuffers::may_be_restored(PersistId id, Time now) const {
+  const std::deque<PersistEntry>& entries = of_thread_[id.thread];
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [&](const PersistEntry& e) { return e.id == id; });
+  return found == entries.end() || (!found->ahead && is_safe(id, now));
+}
+
+void PersistBuffers::note_writer(std::uint32_t thread, std::uint32_t writer,
+                                 std::optional<std::uint64_t> line, Time now) {
   if (writer == thread || of_thread_[writer].empty()) return;
+  if (rules_.by_epoch) {
+    const auto newest = line ? newest_.find(*line) : newest_.end();
+    const bool buffered = newest != newest_.end() && newest->second.thread == writer;
+    if (buffered && !mutant_.ignores_fences) end_epoch(writer, now);
+    const std::size_t seen = seen_fences_[thread].size();
+    note_last_fence(thread, writer, 0);
+    if (seen_fences_[thread].size() > seen) end_epoch(thread, now);
+    return;
+  }
   // Strands follow each other in the buffer. Most of the time there is one.
   const std::uint64_t first = of_thread_[writer].front().strand;
   for (std::uint64_t strand = of_thread_[writer].back().strand + 1; strand-- > first;) {
@@ -92,6 +125,16 @@ void PersistBuffers::note_last_fence(std::uint32_t thread, std::uint32_t writer,
   if (std::find(seen.begin(), seen.end(), fence->id) == seen.end()) seen.push_back(fence->id);
 }
 
+/// A fence that the program does not have. What the thread saw is for what comes behind it.
+void PersistBuffers::end_epoch(std::uint32_t thread, Time now) {
+  std::vector<PersistId> seen = std::move(seen_fences_[thread]);
+  seen_fences_[thread].clear();
+  const Time sees_at = std::exchange(sees_at_[thread], 0);
+  add_fence(thread, now);
+  seen_fences_[thread] = std::move(seen);
+  sees_at_[thread] = sees_at;
+}
+
 void PersistBuffers::begin_strand(std::uint32_t thread) {
   PERDURE_ASSERT(rules_.strands);
   wrote_[thread] = false;
@@ -103,12 +146,13 @@ bool PersistBuffers::drains(std::uint32_t thread) const {
   const std::deque<PersistEntry>& own = of_thread_[thread];
   const bool begun = !own.empty() && own.front().stage == PersistStage::Sent;
   return is_remote(thread) || waits_[thread] || begun || !has_room(thread) ||
-         used_[buffer_of(thread)] >= kHopsFlushEntries;
+         used_[buffer_of(thread)] >= hops_flush_entries(processor_.buffer_entries);
 }
 
 PersistEntry& PersistBuffers::append(std::uint32_t thread, Time now) {
   PersistEntry entry;
   entry.id = {thread, next_number_[thread]++};
+  entry.order = ++order_;
   entry.since = now;
   entry.epoch = epoch_[thread];
   entry.strand = strand_[thread];
@@ -150,7 +194,13 @@ PersistBuffers::Added PersistBuffers::add_write(std::uint32_t thread, const Writ
   const bool chained = !entry.depends.empty();
   const bool theirs =
       newest != newest_.end() && (!mine || find(newest->second).strand != entry.strand);
-  if (theirs && !mutant_.ignores_lines) entry.depends.push_back(newest->second);
+  // By epoch it may depend on all that the other one has already.
+  const bool whole =
+      rules_.by_epoch && theirs &&
+      std::any_of(entry.depends.begin(), entry.depends.end(), [&](PersistId id) {
+        return id.thread == newest->second.thread && id.number > newest->second.number;
+      });
+  if (theirs && !whole && !mutant_.ignores_lines) entry.depends.push_back(newest->second);
   const bool direct = theirs && !mine && !mutant_.ignores_lines;
   newest_[write.line] = entry.id;
   note(PersistEvent::Kind::Allocated, write.now, entry.id, entry.depends);
@@ -163,25 +213,19 @@ bool PersistBuffers::add_fence(std::uint32_t thread, Time now) {
   ++epoch_[thread];
   // All that it would hold back is persisted.
   if (of_thread_[thread].empty()) return false;
-  ++used_[buffer_of(thread)];
+  if (!rules_.by_epoch) ++used_[buffer_of(thread)];
   append(thread, now).fence = true;
+  ++fences_[thread];
   return true;
 }
 
-/// For what it depends on. What is sent ahead waits for no barrier; of one line memory has to get
-/// the writes in their order.
-bool PersistBuffers::must_wait(const PersistEntry& entry) {
-  if (!rules_.sends_ahead) return !entry.depends.empty();
-  return std::any_of(entry.depends.begin(), entry.depends.end(),
-                     [&](PersistId id) { return !find(id).fence; });
-}
-
+/// What is sent ahead waits for nothing that it depends on.
 bool PersistBuffers::may_queue(std::uint32_t thread, const PersistEntry& entry, std::size_t writes,
                                std::size_t fences) {
-  if (must_wait(entry)) return false;
-  if (is_remote(thread)) return true;  // its controller's entry is as long as its buffer
-  if (!entry.fence) return writes < processor_.queue_entries;
-  return rules_.sends_ahead || fences < processor_.barrier_registers;
+  if (!rules_.sends_ahead && !entry.depends.empty()) return false;
+  // A channel's entry in the controller is as long as its buffer; by epoch there is no controller.
+  if (is_remote(thread) || rules_.by_epoch) return true;
+  return entry.fence ? fences < processor_.barrier_registers : writes < processor_.queue_entries;
 }
 
 Time PersistBuffers::advance(Time now) {
@@ -216,36 +260,90 @@ Time PersistBuffers::advance(Time now) {
       }
       ++(entry.fence ? fences : writes);
     }
+    if (rules_.sends_ahead) next = std::min(next, commit_oldest(thread, now));
     fence_passed |= pop_fences(thread, now);
   }
   // Others may have waited for it.
   return fence_passed ? advance(now) : next;
 }
 
+/// ASAP: the thread's oldest epoch is committed when memory has all of it, all that must be before
+/// it counts, and the thread adds nothing more. A message goes to the memory controllers if they
+/// keep something of it, and their answer comes back. Returns when more happens by time alone.
+Time PersistBuffers::commit_oldest(std::uint32_t thread, Time now) {
+  PersistEntry* fence = nullptr;
+  bool whole = true;
+  bool ahead = false;
+  Time settled = 0;
+  for (PersistEntry& entry : of_thread_[thread]) {
+    settled = std::max(settled, entry.settled);
+    whole &= entry.depends.empty() && (entry.fence || entry.stage == PersistStage::Held);
+    if (entry.fence) fence = &entry;
+    if (entry.fence || !whole) break;
+    ahead |= entry.ahead;
+  }
+  Time& at = commit_at_[thread];
+  if (settled > now) return settled;
+  if (whole && !ahead && fence != nullptr && fence->ready > now) return fence->ready;
+  if (!whole || !ahead || (fence == nullptr && !waits_[thread])) {
+    at = 0;
+    return kTimeNever;
+  }
+  if (at == 0) at = now + processor_.crossbar_ps;
+  if (at > now) return at;
+  at = 0;
+  const Epoch epoch{thread, of_thread_[thread].front().epoch};
+  release(epoch, 0, ~std::uint32_t{0});
+  committed_.push_back(epoch);
+  if (fence != nullptr) fence->ready = now + processor_.crossbar_ps;
+  return kTimeNever;
+}
+
+void PersistBuffers::release(Epoch epoch, std::uint32_t bank_first, std::uint32_t bank_end) {
+  for (PersistEntry& entry : of_thread_[epoch.thread]) {
+    if (entry.epoch > epoch.number) return;
+    const bool there = entry.bank >= bank_first && entry.bank < bank_end;
+    if (entry.epoch == epoch.number && there) entry.ahead = false;
+  }
+}
+
 void PersistBuffers::send(PersistId id, Time now) {
   find(id).stage = PersistStage::Sent;
+  held_back_[id.thread] = false;
+  note(PersistEvent::Kind::Sent, now, id);
+}
+
+void PersistBuffers::send_ahead(PersistId id, Time now) {
+  PersistEntry& entry = find(id);
+  entry.stage = PersistStage::Sent;
+  entry.ahead = true;
   note(PersistEvent::Kind::Sent, now, id);
 }
 
 void PersistBuffers::arrived(PersistId id) {
   find(id).stage = PersistStage::Held;
+  if (rules_.sends_ahead) --used_[buffer_of(id.thread)];
   held_.push_back(id);
 }
 
-bool PersistBuffers::counts(PersistId id) {
-  if (!rules_.sends_ahead) return true;
+bool PersistBuffers::is_safe(PersistId id, Time now) const {
   for (const PersistEntry& entry : of_thread_[id.thread]) {
+    if (entry.id.number > id.number) break;
     // What an entry depends on is before all that follow it, too.
-    if (!entry.depends.empty()) return false;
+    if (!entry.depends.empty() || entry.settled > now) return false;
     if (entry.id == id) return true;
     if (entry.fence && !mutant_.counts_early) return false;
   }
-  return false;
+  return true;
 }
 
-std::optional<PersistId> PersistBuffers::next_counted() {
+bool PersistBuffers::counts(PersistId id, Time now) {
+  return !rules_.sends_ahead || (!find(id).ahead && is_safe(id, now));
+}
+
+std::optional<PersistId> PersistBuffers::next_counted(Time now) {
   const auto found =
-      std::find_if(held_.begin(), held_.end(), [&](PersistId id) { return counts(id); });
+      std::find_if(held_.begin(), held_.end(), [&](PersistId id) { return counts(id, now); });
   if (found == held_.end()) return std::nullopt;
   const PersistId id = *found;
   held_.erase(found);
@@ -260,7 +358,7 @@ void PersistBuffers::persisted(PersistId id, Time now) {
   const auto newest = newest_.find(entry->line);
   if (newest != newest_.end() && newest->second == id) newest_.erase(newest);
   own.erase(entry);
-  --used_[buffer_of(id.thread)];
+  if (!rules_.sends_ahead) --used_[buffer_of(id.thread)];
   --entries_;
   note(PersistEvent::Kind::Persisted, now, id);
   resolve(id, now);
@@ -277,7 +375,8 @@ bool PersistBuffers::pop_fences(std::uint32_t thread, Time now) {
     if (oldest && entry.fence && entry.depends.empty() && entry.ready <= now) {
       const PersistId id = entry.id;
       own.erase(own.begin() + static_cast<std::ptrdiff_t>(i));
-      --used_[buffer_of(thread)];
+      if (!rules_.by_epoch) --used_[buffer_of(thread)];
+      --fences_[thread];
       --entries_;
       resolve(id, now);
       continue;
@@ -296,6 +395,7 @@ void PersistBuffers::resolve(PersistId id, Time now) {
     for (PersistEntry& entry : of_thread_[thread]) {
       if (std::erase(entry.depends, id) == 0) continue;
       entry.ready = std::max(entry.ready, seen_at);
+      if (rules_.sends_ahead) entry.settled = now + processor_.crossbar_ps;
       note(PersistEvent::Kind::Resolved, now, entry.id, {&id, 1});
     }
   }

@@ -7,10 +7,10 @@
 //            of another thread that it depends on is not persisted
 //   Queued   in the ordering controller, which knows barriers and nothing of other threads
 //   Sent     in the memory controller
-//   Held     ASAP: memory has it, and it does not count as persisted yet
+//   Held     memory has it; with ASAP it may not count as persisted yet, and takes no room any more
 //
-// The threads of a core share its entries, and a fence takes one as a write does; first in, first
-// out is each thread's own, or, where the order knows strands, each strand's.
+// The threads of a core share its entries, and a fence takes one as a write does, but with HOPS and
+// ASAP; first in, first out is each thread's own, or, where the order knows strands, each strand's.
 #pragma once
 
 #include "memsys/order_sizes.h"
@@ -23,6 +23,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace perdure::memsys {
@@ -47,6 +48,9 @@ struct PersistEntry {
   Time since = 0;                  // when it was allocated
   std::vector<PersistId> depends;  // the DP field: entries of other threads, and strands
   PersistStage stage = PersistStage::Waiting;
+  std::uint64_t order = 0;  // of all entries, from 1: of one line that of coherence
+  bool ahead = false;       // ASAP: sent before it was safe, and not committed
+  Time settled = 0;         // ASAP: the last message that something it depended on is persisted
 };
 
 /// What happens in the buffers, for who wants to follow it.
@@ -72,9 +76,13 @@ struct BufferRules {
   Time poll_ps = 0;
   /// Strands of a thread pass each other, and each has barrier registers of its own.
   bool strands = false;
-  /// ASAP: a write goes when no write to its line by another thread is before it, and counts as
-  /// persisted when memory has it and all that must be before it counts. It keeps its entry until
-  /// then, where ASAP's own artifact frees it when memory has it. Barriers need no register.
+  /// HOPS and ASAP: writes have the number of their epoch, so that a fence takes neither an entry
+  /// nor a register. Who sees what another thread has in its buffer ends that one's epoch and its
+  /// own, and depends on all that the other one has.
+  bool by_epoch = false;
+  /// ASAP: a write goes at once, and its entry is free when memory has it. It is *safe* when all
+  /// that must be before it counts as persisted; one that was sent before that counts when its
+  /// epoch is committed. A thread has so many epochs that are not as its table has places.
   bool sends_ahead = false;
 };
 
@@ -86,13 +94,17 @@ class PersistBuffers {
 
   /// Whether one more entry finds room.
   bool has_room(std::uint32_t thread) const;
+  /// Whether a fence does.
+  bool has_room_for_fence(std::uint32_t thread) const;
   /// Keeps a place for a store that waits for its line. Requires  has_room.
   void reserve(std::uint32_t thread) { ++used_[buffer_of(thread)]; }
 
   /// The thread sees what `writer` wrote: what it persists from now on comes after all that is
   /// before the writer's last fence (epoch-persist dependency); with strands, before the last fence
-  /// of each of its strands, since the caches do not know which of them wrote.
-  void note_writer(std::uint32_t thread, std::uint32_t writer);
+  /// of each of its strands, since the caches do not know which of them wrote. By epoch: if that
+  /// is the newest write of `line`, after all that the writer has.
+  void note_writer(std::uint32_t thread, std::uint32_t writer,
+                   std::optional<std::uint64_t> line = std::nullopt, Time now = 0);
 
   /// Requires  rules.strands.
   void begin_strand(std::uint32_t thread);
@@ -120,7 +132,7 @@ class PersistBuffers {
   /// Requires  a reserved place.
   Added add_write(std::uint32_t thread, const Write& write);
   /// True: an entry was taken. Nothing to order: none is.
-  /// Requires  has_room.
+  /// Requires  has_room_for_fence.
   bool add_fence(std::uint32_t thread, Time now);
 
   /// Queues what may be queued at `now`. Returns when that changes by time alone, or kTimeNever.
@@ -129,10 +141,32 @@ class PersistBuffers {
   /// Memory has it.
   void arrived(PersistId id);
   /// Of the writes that memory has, one that counts as persisted: call `persisted` for it.
-  std::optional<PersistId> next_counted();
+  std::optional<PersistId> next_counted(Time now);
+
+  /// ASAP: whether all that must be before the write counts as persisted. Not there: it does, too.
+  bool is_safe(PersistId id, Time now) const;
+  /// ASAP: `send` before it is safe.
+  void send_ahead(PersistId id, Time now);
+  /// ASAP: the table of its controller has no place: nothing of the thread is sent ahead until it
+  /// has sent something safe.
+  void hold_back(std::uint32_t thread) { held_back_[thread] = true; }
+  bool is_held_back(std::uint32_t thread) const { return held_back_[thread]; }
+  struct Epoch {
+    std::uint32_t thread = 0;
+    std::uint64_t number = 0;
+  };
+  /// ASAP: what was sent ahead of this epoch, to these banks, is not ahead any more.
+  void release(Epoch epoch, std::uint32_t bank_first, std::uint32_t bank_end);
+  /// ASAP: epochs that are committed since the last call.
+  std::vector<Epoch> take_committed() { return std::exchange(committed_, {}); }
   /// The entry goes, and whoever depends on it does so no more.
   void persisted(PersistId id, Time now);
 
+  /// Requires  it is there.
+  const PersistEntry& entry(PersistId id) const;
+  /// ASAP: whether recovery may restore the write: it is safe, and not ahead any more.
+  bool may_be_restored(PersistId id, Time now) const;
+  const Processor& processor() const { return processor_; }
   std::uint32_t threads() const { return static_cast<std::uint32_t>(of_thread_.size()); }
   bool is_remote(std::uint32_t thread) const { return thread >= processor_.threads(); }
   /// Entries of a thread, oldest first; those before the first fence are its SubReady-SET.
@@ -151,8 +185,9 @@ class PersistBuffers {
 
  private:
   PersistEntry& find(PersistId id);
-  bool counts(PersistId id);
-  bool must_wait(const PersistEntry& entry);
+  bool counts(PersistId id, Time now);
+  Time commit_oldest(std::uint32_t thread, Time now);
+  void end_epoch(std::uint32_t thread, Time now);
   void note_last_fence(std::uint32_t thread, std::uint32_t writer, std::uint64_t strand);
   PersistEntry& append(std::uint32_t thread, Time now);
   bool may_coalesce(std::uint32_t thread, PersistId newest);
@@ -168,16 +203,21 @@ class PersistBuffers {
   const BufferRules rules_;
   std::vector<std::deque<PersistEntry>> of_thread_;
   std::vector<std::uint64_t> next_number_;
-  std::vector<std::uint64_t> epoch_;                     // of each thread
-  std::vector<std::uint64_t> strand_;                    // the same
-  std::vector<bool> waits_;                              // the same
-  std::vector<Time> sees_at_;                            // HOPS: for its next entry
-  std::vector<bool> wrote_;                              // in this epoch
-  std::vector<std::vector<PersistId>> seen_fences_;      // of each thread: for its next entry
+  std::vector<std::uint64_t> epoch_;                 // of each thread
+  std::vector<std::uint64_t> strand_;                // the same
+  std::vector<bool> waits_;                          // the same
+  std::vector<Time> sees_at_;                        // HOPS: for its next entry
+  std::vector<bool> wrote_;                          // in this epoch
+  std::vector<std::vector<PersistId>> seen_fences_;  // of each thread: for its next entry
+  std::vector<bool> held_back_;                      // ASAP, of each thread
+  std::vector<Time> commit_at_;                      // the same: of its oldest epoch, or 0
+  std::vector<std::uint64_t> fences_;                // of each thread, in its entries
+  std::vector<Epoch> committed_;
   std::vector<PersistId> held_;                          // memory has them, oldest first
   std::vector<std::uint64_t> used_;                      // of each buffer, reserved ones too
   std::unordered_map<std::uint64_t, PersistId> newest_;  // of a line
   std::uint64_t entries_ = 0;
+  std::uint64_t order_ = 0;
   PersistLog* log_ = nullptr;
 };
 

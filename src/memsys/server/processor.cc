@@ -21,7 +21,11 @@ class Reader {
 
   std::uint64_t count(std::string_view key, std::string_view unit, double min, double max,
                       ParameterFile::Need need = Required) {
-    double value = min;
+    return count_or(key, unit, min, max, min, need);
+  }
+  std::uint64_t count_or(std::string_view key, std::string_view unit, double min, double max,
+                         double otherwise, ParameterFile::Need need = Optional) {
+    double value = otherwise;
     file_.quantity(table_, key, need, unit, min, max, value);
     if (value != std::floor(value)) file_.problem(table_, key, "must be a whole number");
     return static_cast<std::uint64_t>(value);
@@ -74,6 +78,10 @@ Result<Processor> processor_of(ParameterFile& file) {
   p.remote_entries = persist.count("remote_entries", "entries", 2, 4096);
   p.queue_entries = persist.count("queue_entries", "entries", 1, 4096);
   p.barrier_registers = persist.count("barrier_registers", "registers", 1, 4096);
+  p.recovery_entries =
+      persist.count_or("recovery_entries", "entries", 0, 4096, kAsapRecoveryEntries);
+  p.epoch_entries = persist.count_or("epoch_entries", "entries", 2, 4096, kAsapEpochEntries);
+  p.old_value_reads = persist.count_or("old_value_reads", "reads", 0, 1, 1);
   p.schedule_ps = persist.time("schedule");
   p.sigma = persist.real("sigma", "banks/request", 0, 1e3);
   p.remote_share = persist.real("remote_share", "of the queue", 0, 1);

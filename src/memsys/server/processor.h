@@ -4,6 +4,7 @@
 
 #include <perdure/result.h>
 
+#include "memsys/order_sizes.h"
 #include "sim/station.h"
 
 #include <cstdint>
@@ -37,12 +38,15 @@ struct Processor {
   Time l1_ps = 0;
   Time l2_ps = 0;                       // with the directory
   Time crossbar_ps = 0;                 // core to L2 or core to core, one way
-  std::uint64_t buffer_entries = 0;     // persist buffer of a core; a fence takes one too
+  std::uint64_t buffer_entries = 0;     // persist buffer of a core
   std::uint64_t remote_entries = 0;     // persist buffer of the RNIC
   std::uint64_t queue_entries = 0;      // writes of a thread in the ordering controller
   std::uint64_t barrier_registers = 0;  // barriers of a thread there
-  Time schedule_ps = 0;                 // what the ordering controller takes for a choice
-  double sigma = 0;                     // of equation 2
+  std::uint64_t recovery_entries = kAsapRecoveryEntries;  // ASAP: of each memory controller
+  std::uint64_t epoch_entries = kAsapEpochEntries;        // ASAP: epochs of a thread
+  std::uint64_t old_value_reads = 1;                      // ASAP: for each undo record; 0 or 1
+  Time schedule_ps = 0;     // what the ordering controller takes for a choice
+  double sigma = 0;         // of equation 2
   double remote_share = 0;  // remote writes go when less of the memory controller's queue is used
   Time remote_wait_ps = 0;  // or when one has waited so long
 

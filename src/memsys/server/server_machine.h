@@ -136,6 +136,7 @@ class ServerRun {
   void unlock(std::uint64_t address, Time at);
   void commit(Time now);
   bool wants_room(std::uint32_t number);
+  bool wants_room_for_fence(std::uint32_t number);
   // Remote channels.
   void remote(std::uint32_t number, Time now);
   bool next_epoch(RemoteChannel& channel, std::uint32_t which);
@@ -146,6 +147,7 @@ class ServerRun {
   void memory_step(Time now);
   void on_fetched(std::uint64_t line, Time now);
   void on_persisted(PersistId id, Time now);
+  void check_recovery(Time now);
   void warm_up();
   void warm_access(std::uint32_t thread, std::uint64_t line, CacheAccess access);
 
@@ -169,6 +171,7 @@ class ServerRun {
   OrderingController ordering_;
   MemorySide memory_;
   ServerLaw law_;
+  RecoveryLaw recovery_law_;
   std::vector<HardwareThread> threads_;
   std::vector<RemoteChannel> channels_;
   std::unordered_map<std::uint64_t, LockState> locks_;              // by address

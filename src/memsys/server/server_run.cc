@@ -122,7 +122,7 @@ void ServerRun::remote(std::uint32_t number, Time now) {
     law_index[added.id.number] = law_.on_write(number, line);
     ++result_.remote_lines;
   }
-  if (wants_room(number)) return;
+  if (wants_room_for_fence(number)) return;
   buffers_.add_fence(number, now);
   law_.on_barrier(number);
   channel.open = false;
@@ -190,7 +190,7 @@ std::optional<Time> ServerRun::perform(Waiter waiter, std::uint64_t line, CacheA
     return std::nullopt;
   }
   law_.on_access(waiter.thread, line, access != CacheAccess::Load);
-  if (reply.writer) buffers_.note_writer(waiter.thread, *reply.writer);
+  if (reply.writer) buffers_.note_writer(waiter.thread, *reply.writer, line, now);
   note_own_strand(waiter.thread, line, access != CacheAccess::Load);
   // It was brought for this waiter: only the way from the L2 is left.
   const bool brought = std::exchange(filled(waiter), false) && reply.source == Source::L2;
@@ -206,11 +206,13 @@ void ServerRun::memory_step(Time now) {
   memory_.step(now, outcome_);
   for (const std::uint64_t line : outcome_.fetched) on_fetched(line, now);
   for (const PersistId id : outcome_.persisted) buffers_.arrived(id);
-  while (const auto id = buffers_.next_counted()) on_persisted(*id, now);
+  while (const auto id = buffers_.next_counted(now)) on_persisted(*id, now);
+  if (options_.ordering == Ordering::Asap) check_recovery(now);
   // Fences may have gone too, which nobody tells.
   for (std::uint32_t i = 0; i < threads_.size(); ++i) {
     if (threads_[i].wait == Wait::Persist) wake(i, now);
-    if (!threads_[i].wants_room || !buffers_.has_room(i)) continue;
+    const bool room = buffers_.has_room(i) || buffers_.has_room_for_fence(i);
+    if (!threads_[i].wants_room || !room) continue;
     if (buffers_.is_remote(i)) {
       remote(i, now);
     } else {
@@ -253,12 +255,27 @@ void ServerRun::on_persisted(PersistId id, Time now) {
   const auto index = thread.law_index.find(id.number);
   PERDURE_ASSERT(entry != entries.end() && index != thread.law_index.end());
   law_.on_persist(id.thread, entry->line, index->second, now);
+  if (options_.ordering == Ordering::Asap) {
+    recovery_law_.on_counted(entry->line, entry->order);
+    outcome_.changed.push_back(entry->line);
+  }
   thread.law_index.erase(index);
   buffers_.persisted(id, now);
   result_.persisted_ps = std::max(result_.persisted_ps, now);
   // Channels begin nothing more when the threads have ended, and so can not go on for ever.
   if (!buffers_.is_remote(id.thread) || ended()) progress_ = now;
   memory_.look(now);
+}
+
+/// What a power failure now and recovery would leave of the lines whose records or data changed.
+void ServerRun::check_recovery(Time now) {
+  for (const std::uint64_t line : outcome_.changed) {
+    const LineVersion restored = memory_.recovery().recovered(line);
+    const bool allowed = restored.order == 0 || buffers_.may_be_restored(restored.id, now);
+    recovery_law_.check(line, restored.order, allowed, now);
+    const bool rests = restored.order == recovery_law_.counted(line);
+    if (rests && memory_.recovery().forget(line)) recovery_law_.forget(line);
+  }
 }
 
 /// Transactions that take no time: the caches and the structure are afterwards as they would be.
@@ -306,6 +323,10 @@ Result<ServerResult> ServerRun::result(Time now) {
     return Error{ErrorCode::ProtocolError,
                  fmt::format("the order of persistence is broken: {}", law_.broken())};
   }
+  if (!recovery_law_.holds()) {
+    return Error{ErrorCode::ProtocolError,
+                 fmt::format("recovery is broken: {}", recovery_law_.broken())};
+  }
   if (!stopping_) {
     if (options_.transactions > 0) {
       return Error{ErrorCode::InvalidArgument,
@@ -315,6 +336,8 @@ Result<ServerResult> ServerRun::result(Time now) {
     snapshot(now);
   }
   result_.law_checked = law_.checked();
+  result_.recovery = memory_.recovery().counts();
+  result_.recovery_checked = recovery_law_.checked();
   return result_;
 }
 

@@ -83,7 +83,9 @@ struct ServerResult {
   std::uint64_t bank_busy = 0;     // of those, whose bank was at work for it, the same
   std::uint64_t requests = 0;      // that entered the controller, the same
   Waits waits;
-  std::uint64_t law_checked = 0;  // persists, coalesced ones too, and remote lines
+  std::uint64_t law_checked = 0;       // persists, coalesced ones too, and remote lines
+  Recovery::Counts recovery;           // Asap: records of the controllers' tables
+  std::uint64_t recovery_checked = 0;  // Asap: how often what recovery would restore was checked
 
   double transactions_per_us() const;
   double bus_gb_per_s() const;

@@ -219,10 +219,12 @@ void ServerRun::wait(std::uint32_t number, Wait why, Time now) {
   if (why == Wait::Persist || why == Wait::Lock) drain(number, now);
 }
 
-/// The thread brings no more writes until its front goes on: HOPS does not wait for them.
+/// The thread brings no more writes until its front goes on: HOPS does not wait for them, and ASAP
+/// commits the epoch.
 void ServerRun::drain(std::uint32_t number, Time now) {
   buffers_.set_waits(number, true);
-  if (options_.ordering == Ordering::Hops) memory_.look(now);
+  const Ordering order = options_.ordering;
+  if (order == Ordering::Hops || order == Ordering::Asap) memory_.look(now);
 }
 
 /// If what the front waits for may have come.
@@ -315,7 +317,7 @@ std::optional<Time> ServerRun::persist(std::uint32_t number, std::uint64_t line,
 std::optional<Time> ServerRun::barrier(std::uint32_t number, Time now) {
   HardwareThread& thread = threads_[number];
   if (options_.ordering != Ordering::Eadr) {
-    if (wants_room(number)) return std::nullopt;
+    if (wants_room_for_fence(number)) return std::nullopt;
     buffers_.add_fence(number, now);
     memory_.look(now);
   }
@@ -329,6 +331,10 @@ std::optional<Time> ServerRun::barrier(std::uint32_t number, Time now) {
 /// The persist buffer is full: whoever empties it calls.
 bool ServerRun::wants_room(std::uint32_t number) {
   return threads_[number].wants_room = !buffers_.has_room(number);
+}
+
+bool ServerRun::wants_room_for_fence(std::uint32_t number) {
+  return threads_[number].wants_room = !buffers_.has_room_for_fence(number);
 }
 
 void ServerRun::unlock(std::uint64_t address, Time at) {
