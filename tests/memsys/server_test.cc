@@ -357,6 +357,32 @@ TEST(Server, StrandsOfAThreadPassEachOtherAndSameLinesDoNot) {
   EXPECT_GE(persisted_ns(Ordering::Strand, strands(at(1, 0))), 3U + 3 * 268);
 }
 
+// As many lines as are kept without looking which of them are persisted, and a buffer that is never
+// empty. The line that the last strand sees was written by the first strand, long persisted, and by
+// the one before it, whose barrier waits for rows of a bank.
+TEST(Server, ALineOfSeveralStrandsIsKnownUntilTheLastOfThemIsPersisted) {
+  std::vector<Operation> work{{Persist, at(7, 0)}};
+  for (std::uint64_t i = 1; i < kOwnLinesMax - 21; ++i) {
+    work.insert(work.end(), {{Strand, 0}, {Persist, at(i % 4, i)}});
+  }
+  for (std::uint64_t row = 5000; row < 5020; ++row) {
+    work.insert(work.end(), {{Strand, 0}, {Persist, at(0, row)}});
+  }
+  work.insert(work.end(), {{Persist, at(0, 5020)}, {Barrier, 0}, {Persist, at(7, 0)}});
+  work.insert(work.end(), {{Strand, 0}, {Load, at(7, 0)}, {Persist, at(6, 0)}});
+  std::vector<Operation> warm;
+  for (const Operation& each : work) {
+    if (each.kind == Persist) warm.push_back({Load, each.value});
+  }
+  Processor processor = cores(1);
+  processor.buffer_entries = processor.queue_entries = 64;
+  ServerOptions options;
+  options.ordering = Ordering::Strand;
+  options.warm_transactions = 1;
+  const Played run = play(processor, {{warm, work}}, options);
+  EXPECT_TRUE(run.result.ok()) << run.result.error().message;
+}
+
 TEST(Server, WhatIsSentAheadCountsInOrder) {
   const std::vector<Operation> work{
       {Persist, at(0, 0)}, {Barrier, 0}, {Persist, at(1, 0)}, {Barrier, 0}, {Persist, at(2, 0)}};

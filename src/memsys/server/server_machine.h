@@ -58,6 +58,12 @@ struct PendingStore {
   std::uint64_t loads = 0;  // of the thread that come before it
 };
 
+/// The first and the last strand of a thread that wrote a line.
+struct StrandsOfLine {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+};
+
 struct HardwareThread {
   std::vector<Operation> operations;
   std::size_t next = 0;
@@ -78,8 +84,8 @@ struct HardwareThread {
   bool wants_loads = false;  // those before the store at the head
   std::uint64_t epoch_persists = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> law_index;  // of its entries, by number
-  /// With strands: which of its own wrote a line first, of those that may not be persisted.
-  std::unordered_map<std::uint64_t, std::uint64_t> written_by_strand;
+  /// With strands: which of its own wrote a line, of those that may not be persisted.
+  std::unordered_map<std::uint64_t, StrandsOfLine> written_by_strand;
 };
 
 struct RemoteChannel {

@@ -198,7 +198,7 @@ void ServerRun::forget_strands(std::uint32_t number) {
   if (entries.empty()) return written.clear();
   if (written.size() < kOwnLinesMax) return;
   const std::uint64_t oldest = entries.front().strand;
-  std::erase_if(written, [&](const auto& each) { return each.second < oldest; });
+  std::erase_if(written, [&](const auto& each) { return each.second.last < oldest; });
 }
 
 /// With strands: what one of the thread's strands wrote comes before what another that sees it
@@ -207,10 +207,12 @@ void ServerRun::note_own_strand(std::uint32_t number, std::uint64_t line, bool w
   if (options_.ordering != Ordering::Strand || buffers_.is_remote(number)) return;
   auto& written = threads_[number].written_by_strand;
   const std::uint64_t strand = buffers_.strand(number);
-  if (const auto found = written.find(line); found != written.end()) {
-    for (std::uint64_t i = found->second; i < strand; ++i) buffers_.note_strand(number, i);
+  const auto& entries = buffers_.of(number);
+  if (const auto found = written.find(line); found != written.end() && !entries.empty()) {
+    const std::uint64_t from = std::max(found->second.first, entries.front().strand);
+    for (std::uint64_t i = from; i < strand; ++i) buffers_.note_strand(number, i);
   }
-  if (writes) written.emplace(line, strand);
+  if (writes) written.try_emplace(line, StrandsOfLine{strand, strand}).first->second.last = strand;
 }
 
 void ServerRun::wait(std::uint32_t number, Wait why, Time now) {
