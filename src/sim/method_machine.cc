@@ -96,10 +96,15 @@ void MethodMachine::post(std::size_t i, const RequesterStep& step) {
   if (keep_events_) note(cpu_, "requester: " + describe(step) + " posted");
   double payload = 0;
   for (const Item item : step.items) payload += brings_items(step.verb) ? bytes_of(item) : 0;
-  double start = std::max(cpu_, rnic_free_);
-  if (step.fenced) start = std::max(start, non_posted_answered_);
+  double begins = cpu_;
+  if (step.fenced) begins = std::max(begins, non_posted_answered_);
+  double start = std::max(begins, rnic_free_);
   if (payload > n_.inline_bytes) {
-    start += n_.fetch + std::min(payload, n_.fetch_bytes) * n_.fetch_per_byte;
+    // While a message is sent the next one's payload is fetched already; PCIe brings one after the
+    // other.
+    const double busy = std::min(payload, n_.fetch_bytes) * n_.fetch_per_byte;
+    pcie_free_ = std::max(begins, pcie_free_) + busy;
+    start = std::max(start, pcie_free_ + n_.fetch);
   }
   start = receive_buffer_for(step, start, payload);
   rnic_free_ = start + std::max(n_.message_gap, payload * n_.wire_per_byte);

@@ -95,6 +95,7 @@ class MethodMachine {
   bool keep_events_ = false;
   double cpu_ = 0;        // the requester's
   double rnic_free_ = 0;  // the requester's RNIC takes the next message
+  double pcie_free_ = 0;  // and fetches the next payload
   double placing_ = 0;    // all that was posted so far is in the responder's RNIC
   double visible_ = 0;    // the same, and visible
   double durable_ = 0;    // all that was posted with WritePersist

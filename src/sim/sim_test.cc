@@ -120,6 +120,28 @@ TEST(MethodPrice, APayloadIsFetchedUpToTheBytesThatAreWaitedFor) {
   EXPECT_DOUBLE_EQ(longer(n.fetch_bytes + 1000), n.fetch + n.fetch_bytes);
 }
 
+// The second payload is fetched while the first is, too, or sent: what PCIe or the wire takes
+// longer for is all that it adds.
+TEST(MethodPrice, PayloadsThatArePostedTogetherAreFetchedTogether) {
+  Hardware h = hardware();
+  NetworkHardware& n = h.network;
+  const ServerProfile profile = server(PersistenceDomain::Wsp, Ddio::On);
+  const auto second_adds = [&](double bytes) {
+    const Method one = method_of({post(Verb::Write), wait_completion(0)});
+    const Method two = method_of({post(Verb::Write), post(Verb::Write), wait_completion(1)});
+    return price(two, profile, h, {bytes, 8}).latency_ns -
+           price(one, profile, h, {bytes, 8}).latency_ns;
+  };
+  n.fetch_per_byte = 1;
+  n.wire_per_byte = 0.125;
+  EXPECT_DOUBLE_EQ(second_adds(512), 512) << "PCIe brings one after the other";
+  n.wire_per_byte = 2;
+  EXPECT_DOUBLE_EQ(second_adds(512), 1024) << "the link is slower";
+  n.fetch_per_byte = 0;
+  n.wire_per_byte = 0;
+  EXPECT_DOUBLE_EQ(second_adds(512), std::max(n.post, n.message_gap)) << "and not another fetch";
+}
+
 TEST(MethodPrice, AMessageCostsTheRespondersCpu) {
   const Hardware h = hardware();
   const NetworkHardware& n = h.network;
