@@ -171,11 +171,11 @@ void MemoryRun<AnAdmission>::accept_next() {
   const Request request{event.line, event.index, now_, event.thread, write};
   if (is_of_trace(event.index)) {
     result_.wait.add(now_ - admission_.front_since());
+    occupancy_.add(next.place, write);
   } else {
     ++left_;
     ++result_.old_values;
   }
-  occupancy_.add(next.place, write);
   admission_.take();
   next.channel->accept(request, next.place, now_);
   if (waiting_++ == 0) served_at_ = now_;

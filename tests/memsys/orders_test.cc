@@ -178,6 +178,8 @@ TEST(Orders, AsapSendsAheadAndCountsInOrder) {
   const RunOutcome waits = run_trace(nvm(), trace, none);
   EXPECT_EQ(waits.result->persisted_cycle, 3 * 268U) << "without a table its epochs wait";
   EXPECT_EQ(waits.result->old_values, 0U);
+  // What any order must take has no old values in it.
+  EXPECT_EQ(run_with(Order::Asap, trace).result->lower_bound, waits.result->lower_bound);
 }
 
 TEST(Orders, AsapFreesAnEntryWhenMemoryHasItAndNotWhenItCounts) {
