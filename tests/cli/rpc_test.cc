@@ -619,22 +619,22 @@ TEST(RpcService, SaysWhoExecutesAndHowFarEachClientIs) {
   ASSERT_TRUE(client.ok()) << client.error().message;
   auto call = client->call(kEcho, {});
   ASSERT_TRUE(call.ok() && client->wait(*call, RpcLevel::Applied).ok());
-  auto json = shown();
-  EXPECT_EQ(json.at("state"), "executing");
-  EXPECT_EQ(json.at("application"), kApplication);
-  ASSERT_EQ(json.at("clients").size(), 1u);
-  EXPECT_EQ(json.at("clients")[0].at("name"), "teller-1");
-  EXPECT_EQ(json.at("clients")[0].at("applied"), 1);
-  EXPECT_EQ(json.at("clients")[0].at("waiting"), 0);
-  EXPECT_EQ(json.at("clients")[0].at("present"), true);
+  auto document = shown();
+  EXPECT_EQ(document.at("state"), "executing");
+  EXPECT_EQ(document.at("application"), kApplication);
+  ASSERT_EQ(document.at("clients").size(), 1u);
+  EXPECT_EQ(document.at("clients")[0].at("name"), "teller-1");
+  EXPECT_EQ(document.at("clients")[0].at("applied"), 1);
+  EXPECT_EQ(document.at("clients")[0].at("waiting"), 0);
+  EXPECT_EQ(document.at("clients")[0].at("present"), true);
   // The server ends in order; what is called then waits.
   { const ReplicatedRpcServer ended = std::move(*server); }
   call = client->call(kEcho, {});
   ASSERT_TRUE(call.ok() && client->wait(*call, RpcLevel::Durable).ok());
   // Readers hear a little later that it is committed, and peers that a session has ended.
   const auto settled = [&] {
-    json = shown();
-    return json.at("state") == "ended" && json.at("clients")[0].at("waiting") == 1;
+    document = shown();
+    return document.at("state") == "ended" && document.at("clients")[0].at("waiting") == 1;
   };
   for (const Deadline end = Deadline::after(std::chrono::seconds(30)); !settled();) {
     ASSERT_FALSE(end.passed()) << json.dump(2);
