@@ -54,6 +54,7 @@ Result<std::unique_ptr<MirrorChannel>> MirrorChannel::create(const std::string& 
     const std::string& name = files[number]->path();
     PERDURE_ASSERT(name.size() < interpose::kChannelPathMax);
     std::memcpy(header->paths[number], name.c_str(), name.size() + 1);
+    files[number]->show_in(&header->files[number]);
   }
   header->magic = interpose::kChannelMagic;
   return std::unique_ptr<MirrorChannel>(new MirrorChannel(header, files));
@@ -71,6 +72,7 @@ MirrorChannel::~MirrorChannel() {
   for (const auto& file : files_) file->give_up();
   for (ChannelLane& lane : header_->lanes) interpose::futex_wake(lane.state);
   for (std::thread& thread : threads_) thread.join();
+  for (const auto& file : files_) file->show_in(nullptr);
   ::munmap(header_, sizeof(ChannelHeader));
 }
 

@@ -187,7 +187,13 @@ Result<void> MirroredFile::overlay(const struct ::stat& found) {
   changed_at_ = status.st_ctim;
   times_tell_ = times_tell;
   seen_ = size;
+  if (shown_ != nullptr) interpose::show(*shown_, device_, inode_);
   return {};
+}
+
+void MirroredFile::show_in(interpose::ChannelFile* shown) {
+  shown_ = shown;
+  if (shown_ != nullptr) interpose::show(*shown_, device_, inode_);
 }
 
 Result<void> MirroredFile::open_mirror() {

@@ -4,6 +4,7 @@
 
 #include <perdure/mirror.h>
 
+#include "interpose/channel.h"
 #include "pmem/mapping_guard.h"
 
 #include <sys/stat.h>
@@ -41,6 +42,9 @@ class MirroredFile {
   /// file was made shorter, from then on.
   Result<void> make_durable(std::span<const MirrorRange> ranges);
   void give_up() { giving_up_ = true; }
+  /// Tells the program there, from now on, which file this is. Null: no more. Requires: nobody is
+  /// in one of the others.
+  void show_in(interpose::ChannelFile* shown);
   /// Waits for replicas that are just being compared or copied to, as long as a peer may be silent.
   void let_replicas_catch_up();
   /// Drains. Errors: those of Mirror::close; SystemError: the file was made shorter, or another one
@@ -79,6 +83,7 @@ class MirroredFile {
   std::uint64_t bytes_ = 0;              // of the mirror
   std::atomic<std::uint64_t> seen_ = 0;  // of the file, that is mapped here
   int file_ = -1;                        // that one
+  interpose::ChannelFile* shown_ = nullptr;
   std::uint64_t device_ = 0;
   std::uint64_t inode_ = 0;
   struct ::timespec changed_at_ = {};  // its time of change, before it was compared

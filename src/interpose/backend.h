@@ -21,6 +21,8 @@ struct FileRange {
   std::uint64_t offset = 0;  // in the file
   std::uint64_t length = 0;  // bytes
   const char* at = nullptr;
+  std::uint64_t device = 0;  // which file it is, whatever name it has
+  std::uint64_t inode = 0;
 };
 
 /// Threads: any; the calls come from the program's threads. Nothing of it may call what the
@@ -29,6 +31,8 @@ class Backend {
  public:
   static constexpr int kNotWanted = -1;  // of attach(): calls about this file are of no interest
   static constexpr int kRefused = -2;  // the program must not have it; errno and a message say why
+  // Not told of by map(). Flushes are, by device and inode: a file may get its name afterwards.
+  static constexpr int kNotYet = -3;
 
   /// A file that the program is mapping, shared; `descriptor` is open for the time of the call.
   virtual int attach(int descriptor, const struct ::stat& status) = 0;

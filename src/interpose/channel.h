@@ -22,7 +22,7 @@
 namespace perdure::interpose {
 
 inline constexpr std::uint64_t kChannelMagic = 0x4e48434d44524550;  // "PERDMCHN"
-inline constexpr std::uint32_t kChannelVersion = 1;
+inline constexpr std::uint32_t kChannelVersion = 2;
 inline constexpr std::size_t kLanes = 16;
 inline constexpr std::size_t kMirroredMax = 16;  // files
 inline constexpr std::size_t kRangesOfLane = 256;
@@ -39,6 +39,14 @@ struct ChannelRange {
   std::uint32_t file = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
+};
+
+/// Which file the command mirrors by one of the paths. What the program flushes of this inode is
+/// that file's, by whatever name it was mapped. The command shows it before it compares the file
+/// with the replicas: what was stored before a flush that does not find it here yet is compared.
+struct ChannelFile {
+  std::atomic<std::uint64_t> device = 0;
+  std::atomic<std::uint64_t> inode = 0;  // 0: none
 };
 
 struct alignas(64) ChannelLane {
@@ -59,6 +67,7 @@ struct ChannelHeader {
   std::atomic<std::uint64_t> flushes = 0;  // ranges, as the program flushed them
   std::atomic<std::uint64_t> drains = 0;   // that had something to wait for
   char paths[kMirroredMax][kChannelPathMax] = {};
+  ChannelFile files[kMirroredMax];
   ChannelLane lanes[kLanes];
 };
 
@@ -69,6 +78,15 @@ inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, lo
 }
 inline void futex_wake(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+inline void show(ChannelFile& file, std::uint64_t device, std::uint64_t inode) {
+  file.inode.store(0);
+  file.device.store(device);
+  file.inode.store(inode);
+}
+inline bool is_shown(const ChannelFile& file, std::uint64_t device, std::uint64_t inode) {
+  return inode != 0 && file.inode.load() == inode && file.device.load() == device;
 }
 
 inline LaneState state_of(const ChannelLane& lane) {

@@ -36,7 +36,12 @@ class Forwarder final : public Backend {
   void forked() override { ++generation_; }
 
  private:
+  int ask_to_map(std::uint32_t number, std::uint64_t end);
+  bool is_mirrored(std::uint32_t number, const FileRange& range) const {
+    return is_shown(channel_->files[number], range.device, range.inode);
+  }
   Pending& pending();
+  void add(std::uint32_t file, const FileRange& range);
   void send(Pending& pending);
   ChannelLane& take_lane();
   int ask(ChannelLane& lane);
@@ -75,19 +80,38 @@ int Forwarder::attach(int /*descriptor*/, const struct ::stat& status) {
       return static_cast<int>(number);
     }
   }
-  return kNotWanted;
+  return S_ISREG(status.st_mode) ? kNotYet : kNotWanted;
 }
 
-bool Forwarder::map(const FileRange& range, int /*descriptor*/) {
+/// 0 or an errno.
+int Forwarder::ask_to_map(std::uint32_t number, std::uint64_t end) {
   ChannelLane& lane = take_lane();
   lane.ask = Ask::Map;
   lane.count = 1;
-  lane.ranges[0] = {static_cast<std::uint32_t>(range.file), 0, range.offset + range.length};
+  lane.ranges[0] = {number, 0, end};
   const int error = ask(lane);
   lane.process.store(0, std::memory_order_release);
   channel_->maps.fetch_add(1);
-  errno = error;
-  return error == 0;
+  return error;
+}
+
+/// What is mapped by a name has been found by it; what grows may have another name meanwhile.
+bool Forwarder::map(const FileRange& range, int descriptor) {
+  for (std::uint32_t number = 0; number < channel_->file_count; ++number) {
+    const bool is_it = descriptor < 0 ? is_mirrored(number, range)
+                                      : static_cast<std::uint32_t>(range.file) == number;
+    if (!is_it) continue;
+    if (const int error = ask_to_map(number, range.offset + range.length); error != 0) {
+      errno = error;
+      return false;
+    }
+    if (descriptor < 0 || is_mirrored(number, range)) continue;
+    say("a file was renamed or replaced while it was being mapped; map it again: ",
+        channel_->paths[number]);
+    errno = EAGAIN;
+    return false;
+  }
+  return true;
 }
 
 Pending& Forwarder::pending() {
@@ -100,9 +124,19 @@ Pending& Forwarder::pending() {
 }
 
 void Forwarder::flush(const FileRange& range) {
+  // The program's stores come before the look at what the command mirrors: see ChannelFile.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  bool counted = false;
+  for (std::uint32_t number = 0; number < channel_->file_count; ++number) {
+    if (!is_mirrored(number, range)) continue;
+    if (!counted) channel_->flushes.fetch_add(1, std::memory_order_relaxed);
+    counted = true;
+    add(number, range);
+  }
+}
+
+void Forwarder::add(std::uint32_t file, const FileRange& range) {
   Pending& mine = pending();
-  channel_->flushes.fetch_add(1, std::memory_order_relaxed);
-  const auto file = static_cast<std::uint32_t>(range.file);
   if (mine.count > 0) {
     ChannelRange& last = mine.ranges[mine.count - 1];
     if (last.file == file && last.offset + last.length == range.offset) {

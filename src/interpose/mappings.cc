@@ -19,7 +19,7 @@
 namespace perdure::interpose {
 namespace {
 
-constexpr std::size_t kMappingsMax = 4096;
+constexpr std::size_t kMappingsMax = 1 << 16;  // what Linux lets a process have, by default
 
 /// By address, without overlaps.
 class Table {
@@ -70,7 +70,11 @@ void watch_forks() {
 
 /// The part of `range` from its byte `begin` to its byte `end`.
 FileRange part(const FileRange& range, std::uint64_t begin, std::uint64_t end) {
-  return {range.file, range.offset + begin, end - begin, range.at + begin};
+  FileRange found = range;
+  found.offset += begin;
+  found.length = end - begin;
+  found.at += begin;
+  return found;
 }
 
 /// The bytes of `range` that [at, at + length) covers. Requires that they meet.
@@ -150,7 +154,7 @@ bool keep(Backend& to, const FileRange& range, int descriptor) {
     errno = ENOMEM;
     return false;
   }
-  if (!to.map(range, descriptor)) return false;
+  if (range.file >= 0 && !to.map(range, descriptor)) return false;
   table.insert(range);
   __atomic_store_n(&anything_mapped, true, __ATOMIC_RELEASE);
   return true;
@@ -195,7 +199,7 @@ bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offse
   const int kind = flags & MAP_TYPE;
   const bool shared = (kind == MAP_SHARED || kind == MAP_SHARED_VALIDATE) &&
                       (flags & MAP_ANONYMOUS) == 0 && descriptor >= 0;
-  struct ::stat status;
+  struct ::stat status = {};
   const bool wanted =
       shared && ::fstat(descriptor, &status) == 0 && may_persist(descriptor, status);
   if (!wanted && !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return true;
@@ -203,11 +207,12 @@ bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offse
   const Inside here;
   pthread_rwlock_wrlock(&table_lock);
   drop(*to, at, length);
-  int file = Backend::kNotWanted;
-  if (wanted) file = to->attach(descriptor, status);
+  const int file = wanted ? to->attach(descriptor, status) : Backend::kNotWanted;
   bool good = file != Backend::kRefused;
-  if (file >= 0) {
-    good = keep(*to, {file, static_cast<std::uint64_t>(offset), length, at}, descriptor);
+  if (file >= 0 || file == Backend::kNotYet) {
+    good = keep(
+        *to, {file, static_cast<std::uint64_t>(offset), length, at, status.st_dev, status.st_ino},
+        descriptor);
   }
   const int error = errno;
   pthread_rwlock_unlock(&table_lock);

@@ -27,6 +27,10 @@
  * FILE.go is there, FILE grows and is mapped again client maps FILE COUNT          maps and unmaps
  * it so often, then makes a line durable client moves FILE COUNT         mremap to more than can be
  * mirrored, which must fail and change nothing, then to twice as much
+ *
+ *   client renamed FILE COUNT       maps FILE.tmp, gives it the name FILE, maps that, and makes
+ *                                   lines durable by the first mapping
+ *   client elsewhere FILE COUNT     the same, but a child maps FILE
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -329,6 +333,41 @@ static int rename_new(const char* path, uint64_t count) {
   return rename(name, path) == 0 ? 0 : fail("rename", path);
 }
 
+static void* map_all(int file, size_t bytes) {
+  return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+}
+
+/* FILE is mapped by its name, in this process or in a child. */
+static int map_by_name(const char* path, int in_child) {
+  const pid_t child = in_child ? fork() : 0;
+  if (child < 0) return fail("fork", path);
+  if (child > 0) {
+    int status = 0;
+    return waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+  }
+  const int file = open(path, O_RDWR);
+  const int good = file >= 0 && map_all(file, kFileBytes) != MAP_FAILED;
+  if (!good) fail("mmap", path);
+  if (in_child) _exit(!good);
+  return !good;
+}
+
+static int map_then_rename(const char* path, uint64_t count, int in_child) {
+  char name[4096];
+  snprintf(name, sizeof name, "%s.tmp", path);
+  const int file = open(name, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", name);
+  struct line* lines = map_all(file, kFileBytes);
+  if (lines == MAP_FAILED) return fail("mmap", name);
+  if (rename(name, path) != 0) return fail("rename", path);
+  if (map_by_name(path, in_child) != 0) return 1;
+  for (uint64_t i = 1; i <= count; ++i) {
+    lines[i % 64].value = i;
+    if (msync(lines, 4096, MS_SYNC) != 0) return fail("msync", path);
+  }
+  return 0;
+}
+
 static int wait_and_grow(const char* path, uint64_t count) {
   char name[4096];
   size_t length = 0;
@@ -404,6 +443,8 @@ int main(int argc, char** argv) {
   if (strcmp(how, "rewrite") == 0) return write_anew(argv[2], count, 0);
   if (strcmp(how, "zeros") == 0) return write_anew(argv[2], count, 1);
   if (strcmp(how, "rename") == 0) return rename_new(argv[2], count);
+  if (strcmp(how, "renamed") == 0) return map_then_rename(argv[2], count, 0);
+  if (strcmp(how, "elsewhere") == 0) return map_then_rename(argv[2], count, 1);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);
   if (strcmp(how, "maps") == 0) return map_often(argv[2], count);
   if (strcmp(how, "moves") == 0) return move_mapping(argv[2], count);

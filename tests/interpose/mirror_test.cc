@@ -79,6 +79,11 @@ class MirrorRun : public testing::Test {
     for (std::size_t i = 0; i < cli::kPeers; ++i) equal += copy_at(i, whole.size()) == whole;
     return equal;
   }
+  void create_pool(const std::string& name) const {
+    const Outcome made =
+        cli::run({"pool", "create", "--peers", cluster_.all(), "--pool", name, "--bytes", "16MiB"});
+    ASSERT_EQ(made.status, 0) << made.err;
+  }
 
   cli::Cluster cluster_;
   const test::TestDirectory place_;
@@ -292,6 +297,35 @@ TEST_F(MirrorRun, AFileThatIsReplacedByAnotherOneIsSaidToBe) {
   // A run that begins with it mirrors it.
   const Outcome again = cli::run(mirrored(file, {CLIENT, "pmem", file, "20"}));
   EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+// Receive: a file that is mapped before it is given its name. Expect: once it is mapped by that
+// name, here or in a child, what is made durable by the first mapping is on the replicas.
+TEST_F(MirrorRun, AMappingIsOfTheFileWhateverItsNameWas) {
+  for (const std::string how : {"renamed", "elsewhere"}) {
+    const std::string file = place_.file(how);
+    create_pool(how);
+    const Outcome ran = cli::run(mirrored(file, {CLIENT, how, file, "20"}, how));
+    ASSERT_EQ(ran.status, 0) << how << ": " << ran.err;
+    const std::string whole = cli::read_file(file);
+    int equal = 0;
+    for (std::size_t peer = 0; peer < cli::kPeers; ++peer) {
+      const auto pool = std::filesystem::path(cluster_.pool_file(peer)).parent_path();
+      equal += part_of(pool / (how + ".pool"), kDataInFile, whole.size()) == whole;
+    }
+    EXPECT_GE(equal, 2) << how;
+  }
+}
+
+// Both names are mirrored, and the file goes from one to the other.
+TEST_F(MirrorRun, AFileThatMovesToAnotherMirroredNameIsFollowed) {
+  create_pool("second");
+  const std::string file = place_.file("file");
+  std::vector<std::string> command = mirrored(file, {CLIENT, "renamed", file, "20"});
+  command.insert(command.begin() + 2, {"--map", file + ".tmp=second"});
+  const Outcome ran = cli::run(command);
+  EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_GE(equal_copies(file), 2);
 }
 
