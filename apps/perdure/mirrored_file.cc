@@ -30,6 +30,7 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::chrono::milliseconds kSlice{500};  // whether waiting has been given up
 constexpr std::chrono::milliseconds kCatchUpLook{10};
+constexpr int kGrowthsMax = 1000;               // that one drain follows
 constexpr std::chrono::seconds kTimesGrain{3};  // of a file: some keep whole seconds only
 
 /// The size of the mirror, where a replica tells it; else the smallest of the pools, without what
@@ -131,14 +132,26 @@ Result<std::optional<struct ::stat>> MirroredFile::look() const {
     return Error{ErrorCode::Unsupported,
                  fmt::format("'{}' is no regular file: only such can be mirrored", path_)};
   }
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size > bytes_) {
-    return Error{ErrorCode::NoSpace,
-                 fmt::format("'{}' has {} B, and pool '{}' has room for {}: make larger pools and "
-                             "a new mirror in them",
-                             path_, size, options_.pool, bytes_)};
-  }
+  PERDURE_TRY_VOID(check_room(status));
   return std::optional(status);
+}
+
+/// The file that is mapped here, if there is one, whatever its name is by now.
+Result<std::optional<struct ::stat>> MirroredFile::look_here() const {
+  if (file_ < 0) return std::optional<struct ::stat>{};
+  struct ::stat status = {};
+  if (::fstat(file_, &status) != 0) return errno_error(path_, errno);
+  PERDURE_TRY_VOID(check_room(status));
+  return std::optional(status);
+}
+
+Result<void> MirroredFile::check_room(const struct ::stat& status) const {
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size <= bytes_) return {};
+  return Error{ErrorCode::NoSpace,
+               fmt::format("'{}' has {} B, and pool '{}' has room for {}: make larger pools and a "
+                           "new mirror in them",
+                           path_, size, options_.pool, bytes_)};
 }
 
 bool MirroredFile::is_mapped_here(const struct ::stat& found) const {
@@ -154,9 +167,10 @@ bool MirroredFile::is_as_compared(const struct ::stat& found, bool mapped_anew) 
          found.st_ctim.tv_nsec == changed_at_.tv_nsec;
 }
 
-/// Maps the file over the zeros.
+/// Maps the file over the zeros: the one at the path, unless it is the one that is open here.
 Result<void> MirroredFile::overlay(const struct ::stat& found) {
-  const int file = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  const int file = file_ >= 0 && is_mapped_here(found) ? ::fcntl(file_, F_DUPFD_CLOEXEC, 0)
+                                                       : ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return errno_error(path_, errno);
   struct ::stat status = {};
   if (::fstat(file, &status) != 0 || status.st_ino != found.st_ino ||
@@ -230,7 +244,15 @@ Result<void> MirroredFile::follow(bool mapped_anew) {
   const std::unique_lock alone(mutex_);
   was_mapped_ = true;
   if (guard_->failed()) return check_whole();
-  PERDURE_TRY(found, look());
+  std::optional<struct ::stat> found;
+  if (mapped_anew) {
+    PERDURE_TRY(named, look());
+    found = named;
+  }
+  if (!found) {
+    PERDURE_TRY(here, look_here());
+    found = here;
+  }
   if (mirror_ && (!found || is_as_compared(*found, mapped_anew))) return {};
   // Opening compares all pages, so it does not matter how the new ones came to be what they are.
   if (mirror_) {
@@ -252,9 +274,30 @@ Error MirroredFile::not_open() const {
                       path_, why)};
 }
 
+/// Whether bytes of the file lie in these ranges that it did not have when it was mapped here.
+Result<bool> MirroredFile::has_grown_into(std::span<const MirrorRange> ranges) const {
+  std::uint64_t end = 0;
+  for (const MirrorRange& range : ranges) end = std::max(end, range.at + range.length);
+  if (end <= seen_) return false;
+  const std::shared_lock shared(mutex_);
+  struct ::stat status = {};
+  if (file_ < 0) return false;
+  if (::fstat(file_, &status) != 0) return errno_error(path_, errno);
+  return std::min(end, static_cast<std::uint64_t>(status.st_size)) > seen_;
+}
+
+Result<void> MirroredFile::follow_growth(std::span<const MirrorRange> ranges) {
+  for (int growths = 0; growths < kGrowthsMax; ++growths) {
+    PERDURE_TRY(grown, has_grown_into(ranges));
+    if (!grown) return {};
+    PERDURE_TRY_VOID(follow(false));
+  }
+  return Error{ErrorCode::SystemError,
+               fmt::format("'{}' grows faster than it can be compared with its replicas", path_)};
+}
+
 Result<void> MirroredFile::make_durable(std::span<const MirrorRange> ranges) {
-  const auto behind = [this](const MirrorRange& range) { return range.at + range.length > seen_; };
-  if (std::any_of(ranges.begin(), ranges.end(), behind)) PERDURE_TRY_VOID(follow(false));
+  PERDURE_TRY_VOID(follow_growth(ranges));
   {
     const std::scoped_lock turn(turn_);  // of who waits to have it alone
   }
@@ -291,10 +334,18 @@ void MirroredFile::say_waiting(const Error& why) const {
 
 void MirroredFile::say_back() const { print_warning("the replicas of '" + path_ + "' are back"); }
 
-/// Errors: SystemError: the file at the path is not the one that was mirrored.
+/// Errors: SystemError: the file at the path is not the one that was mirrored, or only in part.
 Result<void> MirroredFile::check_mirrored() const {
   PERDURE_TRY(found, look());
-  if (!found || is_mapped_here(*found)) return {};
+  if (!found) return {};
+  if (is_mapped_here(*found) && static_cast<std::uint64_t>(found->st_size) != seen_) {
+    return Error{ErrorCode::SystemError,
+                 fmt::format("'{}' has {} B, and had {} when it was mirrored last: it was neither "
+                             "mapped again nor synced there since, and its replicas have zeros "
+                             "there; a run that begins with it mirrors it",
+                             path_, found->st_size, seen_.load())};
+  }
+  if (is_mapped_here(*found)) return {};
   return Error{ErrorCode::SystemError,
                fmt::format("'{}' is not the file that was mirrored: another one was given its name "
                            "(rename), or was made and not mapped; its replicas have the one of "

@@ -61,6 +61,8 @@ class MirroredFile {
       : path_(std::move(path)), options_(std::move(options)) {}
   Result<void> reserve();
   Result<std::optional<struct ::stat>> look() const;
+  Result<std::optional<struct ::stat>> look_here() const;
+  Result<void> check_room(const struct ::stat& status) const;
   bool is_mapped_here(const struct ::stat& found) const;
   bool is_as_compared(const struct ::stat& found, bool mapped_anew) const;
   Result<void> check_whole() const;
@@ -69,6 +71,8 @@ class MirroredFile {
   Result<void> open_mirror();
   Result<void> open_mirror_again();
   Result<void> follow(bool mapped_anew);
+  Result<bool> has_grown_into(std::span<const MirrorRange> ranges) const;
+  Result<void> follow_growth(std::span<const MirrorRange> ranges);
   Error not_open() const;
   void say_waiting(const Error& why) const;
   void say_back() const;
@@ -76,8 +80,8 @@ class MirroredFile {
 
   const std::string path_;
   MirrorOptions options_;
-  std::mutex turn_;          // goes before mutex_: drains do not keep an exchange waiting
-  std::shared_mutex mutex_;  // held alone while the file and its mirror are exchanged
+  std::mutex turn_;                  // goes before mutex_: drains do not keep an exchange waiting
+  mutable std::shared_mutex mutex_;  // held alone while the file and its mirror are exchanged
   std::byte* memory_ = nullptr;
   std::unique_ptr<pmem::MappingGuard> guard_;
   std::uint64_t bytes_ = 0;              // of the mirror

@@ -31,6 +31,10 @@
  *   client renamed FILE COUNT       maps FILE.tmp, gives it the name FILE, maps that, and makes
  *                                   lines durable by the first mapping
  *   client elsewhere FILE COUNT     the same, but a child maps FILE
+ *   client nameless FILE COUNT      maps more than FILE has; while FILE has another name it grows,
+ *                                   and a line of what is new is synced
+ *   client longer FILE COUNT        as msync, then FILE grows, and nothing of it is mapped or
+ * synced
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -368,6 +372,27 @@ static int map_then_rename(const char* path, uint64_t count, int in_child) {
   return 0;
 }
 
+static int grow_without_name(const char* path, uint64_t count) {
+  char name[4096];
+  const size_t twice = (size_t)2 * kFileBytes;
+  snprintf(name, sizeof name, "%s.other", path);
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", path);
+  char* bytes = map_all(file, twice);
+  if (bytes == MAP_FAILED) return fail("mmap", path);
+  memcpy(bytes, &count, sizeof count);
+  if (msync(bytes, 4096, MS_SYNC) != 0) return fail("msync", path);
+  if (rename(path, name) != 0 || ftruncate(file, (off_t)twice) != 0) return fail("rename", path);
+  memcpy(bytes + twice - 4096, &count, sizeof count);
+  if (msync(bytes + twice - 4096, 4096, MS_SYNC) != 0) return fail("msync", name);
+  return rename(name, path) == 0 ? 0 : fail("rename", name);
+}
+
+static int grow_and_leave(const char* path, uint64_t count) {
+  if (without_library(path, count, 0, 0) != 0) return 1;
+  return truncate(path, (off_t)2 * kFileBytes) == 0 ? 0 : fail("truncate", path);
+}
+
 static int wait_and_grow(const char* path, uint64_t count) {
   char name[4096];
   size_t length = 0;
@@ -445,6 +470,8 @@ int main(int argc, char** argv) {
   if (strcmp(how, "rename") == 0) return rename_new(argv[2], count);
   if (strcmp(how, "renamed") == 0) return map_then_rename(argv[2], count, 0);
   if (strcmp(how, "elsewhere") == 0) return map_then_rename(argv[2], count, 1);
+  if (strcmp(how, "nameless") == 0) return grow_without_name(argv[2], count);
+  if (strcmp(how, "longer") == 0) return grow_and_leave(argv[2], count);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);
   if (strcmp(how, "maps") == 0) return map_often(argv[2], count);
   if (strcmp(how, "moves") == 0) return move_mapping(argv[2], count);

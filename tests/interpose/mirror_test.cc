@@ -318,6 +318,22 @@ TEST_F(MirrorRun, AMappingIsOfTheFileWhateverItsNameWas) {
   }
 }
 
+// Receive: msync of what a file has grown by while its name was away.
+TEST_F(MirrorRun, AFileThatGrowsWithoutItsNameIsFollowed) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "nameless", file, "20"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(std::filesystem::file_size(file), std::uint64_t{2} << 20);
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+TEST_F(MirrorRun, AFileThatHasGrownUnseenIsSaidTo) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "longer", file, "20"}));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(cli::contains(ran.err, "had 1048576 when it was mirrored last")) << ran.err;
+}
+
 // Both names are mirrored, and the file goes from one to the other.
 TEST_F(MirrorRun, AFileThatMovesToAnotherMirroredNameIsFollowed) {
   create_pool("second");
