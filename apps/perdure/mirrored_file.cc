@@ -30,7 +30,7 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::chrono::milliseconds kSlice{500};  // whether waiting has been given up
 constexpr std::chrono::milliseconds kCatchUpLook{10};
-constexpr int kGrowthsMax = 1000;               // that one drain follows
+constexpr int kChangesMax = 1000;               // that one drain follows
 constexpr std::chrono::seconds kTimesGrain{3};  // of a file: some keep whole seconds only
 
 /// The size of the mirror, where a replica tells it; else the smallest of the pools, without what
@@ -158,11 +158,17 @@ bool MirroredFile::is_mapped_here(const struct ::stat& found) const {
   return found.st_ino == inode_ && found.st_dev == device_;
 }
 
+/// Whether the program has made zeros of parts of it, by no store that a drain tells of.
+bool MirroredFile::was_cut() const {
+  return shown_ != nullptr && shown_->cuts.load() != cuts_compared_;
+}
+
 /// Whether this is the file as it was compared. A drain tells of all that has changed since; what
 /// is mapped anew may have been written in other ways.
 bool MirroredFile::is_as_compared(const struct ::stat& found, bool mapped_anew) const {
   const bool same = is_mapped_here(found) && static_cast<std::uint64_t>(found.st_size) == seen_;
-  if (!same || !mapped_anew) return same;
+  if (!same || was_cut()) return false;
+  if (!mapped_anew) return true;
   return times_tell_ && found.st_ctim.tv_sec == changed_at_.tv_sec &&
          found.st_ctim.tv_nsec == changed_at_.tv_nsec;
 }
@@ -181,6 +187,7 @@ Result<void> MirroredFile::overlay(const struct ::stat& found) {
                              "again",
                              path_)};
   }
+  const std::uint64_t cuts = shown_ != nullptr ? shown_->cuts.load() : 0;
   const bool times_tell = tells_of_writes(file, status);
   const auto size = static_cast<std::uint64_t>(found.st_size);
   const std::uint64_t pages = (size + kPage - 1) / kPage * kPage;
@@ -201,6 +208,7 @@ Result<void> MirroredFile::overlay(const struct ::stat& found) {
   changed_at_ = status.st_ctim;
   times_tell_ = times_tell;
   seen_ = size;
+  cuts_compared_ = cuts;
   if (shown_ != nullptr) interpose::show(*shown_, device_, inode_);
   return {};
 }
@@ -274,30 +282,34 @@ Error MirroredFile::not_open() const {
                       path_, why)};
 }
 
-/// Whether bytes of the file lie in these ranges that it did not have when it was mapped here.
-Result<bool> MirroredFile::has_grown_into(std::span<const MirrorRange> ranges) const {
+/// Whether bytes of the file lie in these ranges that it did not have when it was mapped here, or
+/// parts of it were cut since.
+Result<bool> MirroredFile::has_changed(std::span<const MirrorRange> ranges) const {
   std::uint64_t end = 0;
   for (const MirrorRange& range : ranges) end = std::max(end, range.at + range.length);
-  if (end <= seen_) return false;
+  if (end <= seen_ && !was_cut()) return false;
   const std::shared_lock shared(mutex_);
+  PERDURE_TRY_VOID(check_whole());
+  if (was_cut()) return true;
   struct ::stat status = {};
   if (file_ < 0) return false;
   if (::fstat(file_, &status) != 0) return errno_error(path_, errno);
   return std::min(end, static_cast<std::uint64_t>(status.st_size)) > seen_;
 }
 
-Result<void> MirroredFile::follow_growth(std::span<const MirrorRange> ranges) {
-  for (int growths = 0; growths < kGrowthsMax; ++growths) {
-    PERDURE_TRY(grown, has_grown_into(ranges));
-    if (!grown) return {};
+Result<void> MirroredFile::follow_changes(std::span<const MirrorRange> ranges) {
+  for (int changes = 0; changes < kChangesMax; ++changes) {
+    PERDURE_TRY(changed, has_changed(ranges));
+    if (!changed) return {};
     PERDURE_TRY_VOID(follow(false));
   }
-  return Error{ErrorCode::SystemError,
-               fmt::format("'{}' grows faster than it can be compared with its replicas", path_)};
+  return Error{
+      ErrorCode::SystemError,
+      fmt::format("'{}' is cut or grows faster than it can be compared with its replicas", path_)};
 }
 
 Result<void> MirroredFile::make_durable(std::span<const MirrorRange> ranges) {
-  PERDURE_TRY_VOID(follow_growth(ranges));
+  PERDURE_TRY_VOID(follow_changes(ranges));
   {
     const std::scoped_lock turn(turn_);  // of who waits to have it alone
   }
@@ -344,6 +356,14 @@ Result<void> MirroredFile::check_mirrored() const {
                              "mapped again nor synced there since, and its replicas have zeros "
                              "there; a run that begins with it mirrors it",
                              path_, found->st_size, seen_.load())};
+  }
+  if (is_mapped_here(*found) && was_cut()) {
+    return Error{
+        ErrorCode::SystemError,
+        fmt::format("'{}' was cut (truncate, fallocate), and nothing of it was synced since: "
+                    "its replicas have what was there before; a run that begins with it "
+                    "mirrors it",
+                    path_)};
   }
   if (is_mapped_here(*found)) return {};
   return Error{ErrorCode::SystemError,

@@ -64,6 +64,7 @@ class MirroredFile {
   Result<std::optional<struct ::stat>> look_here() const;
   Result<void> check_room(const struct ::stat& status) const;
   bool is_mapped_here(const struct ::stat& found) const;
+  bool was_cut() const;
   bool is_as_compared(const struct ::stat& found, bool mapped_anew) const;
   Result<void> check_whole() const;
   Result<void> check_mirrored() const;
@@ -71,8 +72,8 @@ class MirroredFile {
   Result<void> open_mirror();
   Result<void> open_mirror_again();
   Result<void> follow(bool mapped_anew);
-  Result<bool> has_grown_into(std::span<const MirrorRange> ranges) const;
-  Result<void> follow_growth(std::span<const MirrorRange> ranges);
+  Result<bool> has_changed(std::span<const MirrorRange> ranges) const;
+  Result<void> follow_changes(std::span<const MirrorRange> ranges);
   Error not_open() const;
   void say_waiting(const Error& why) const;
   void say_back() const;
@@ -88,6 +89,7 @@ class MirroredFile {
   std::atomic<std::uint64_t> seen_ = 0;  // of the file, that is mapped here
   int file_ = -1;                        // that one
   interpose::ChannelFile* shown_ = nullptr;
+  std::atomic<std::uint64_t> cuts_compared_ = 0;  // how often it had been cut before that
   std::uint64_t device_ = 0;
   std::uint64_t inode_ = 0;
   struct ::timespec changed_at_ = {};  // its time of change, before it was compared

@@ -44,6 +44,8 @@ class Backend {
   /// The calling thread wants it durable at its next drain.
   virtual void flush(const FileRange& range) = 0;
   virtual void drain(Drain drain) = 0;
+  /// Bytes of a file became zeros, or moved, by no store: ftruncate() and its kin.
+  virtual void cut(std::uint64_t device, std::uint64_t inode) = 0;
   /// In a child made by fork(), before anything else.
   virtual void forked() = 0;
 

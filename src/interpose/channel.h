@@ -47,6 +47,7 @@ struct ChannelRange {
 struct ChannelFile {
   std::atomic<std::uint64_t> device = 0;
   std::atomic<std::uint64_t> inode = 0;  // 0: none
+  std::atomic<std::uint64_t> cuts = 0;   // by the program: its bytes changed by no store
 };
 
 struct alignas(64) ChannelLane {

@@ -33,6 +33,7 @@ class Forwarder final : public Backend {
   void unmap(const FileRange& /*range*/) override {}
   void flush(const FileRange& range) override;
   void drain(Drain drain) override;
+  void cut(std::uint64_t device, std::uint64_t inode) override;
   void forked() override { ++generation_; }
 
  private:
@@ -153,6 +154,14 @@ void Forwarder::drain(Drain /*drain*/) {
   if (mine.count == 0) return;
   channel_->drains.fetch_add(1, std::memory_order_relaxed);
   send(mine);
+}
+
+/// The next drain compares the file.
+void Forwarder::cut(std::uint64_t device, std::uint64_t inode) {
+  for (std::uint32_t number = 0; number < channel_->file_count; ++number) {
+    ChannelFile& file = channel_->files[number];
+    if (is_shown(file, device, inode)) file.cuts.fetch_add(1);
+  }
 }
 
 void Forwarder::send(Pending& pending) {

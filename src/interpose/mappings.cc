@@ -282,4 +282,19 @@ void drained(Drain drain) {
   errno = error;
 }
 
+void cut(const struct ::stat& file) {
+  if (Backend* const to = backend()) to->cut(file.st_dev, file.st_ino);
+}
+
+void cut(const char* at, std::size_t length) {
+  Backend* const to = backend();
+  if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return;
+  pthread_rwlock_rdlock(&table_lock);
+  for (std::size_t index = table.first_behind(at);
+       index < table.size() && table[index].at < at + length; ++index) {
+    to->cut(table[index].device, table[index].inode);
+  }
+  pthread_rwlock_unlock(&table_lock);
+}
+
 }  // namespace perdure::interpose

@@ -28,6 +28,9 @@ char* remap(const Remapping& wanted);
 void flushed(const void* at, std::size_t length);
 /// The same of a drain, once anything was mapped.
 void drained(Drain drain);
+/// Bytes of the file, or of the files that are mapped there, became zeros or moved by no store.
+void cut(const struct ::stat& file);
+void cut(const char* at, std::size_t length);
 
 constexpr std::size_t kPage = 4096;
 /// What a mapping of so many bytes takes.

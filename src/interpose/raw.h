@@ -26,6 +26,18 @@ inline char* raw_mremap(void* at, std::size_t old_length, std::size_t length, in
 inline int raw_msync(void* at, std::size_t length, int flags) {
   return static_cast<int>(::syscall(SYS_msync, at, length, flags));
 }
+inline int raw_madvise(void* at, std::size_t length, int advice) {
+  return static_cast<int>(::syscall(SYS_madvise, at, length, advice));
+}
+inline int raw_ftruncate(int descriptor, off_t length) {
+  return static_cast<int>(::syscall(SYS_ftruncate, descriptor, length));
+}
+inline int raw_truncate(const char* path, off_t length) {
+  return static_cast<int>(::syscall(SYS_truncate, path, length));
+}
+inline int raw_fallocate(int descriptor, int mode, off_t offset, off_t length) {
+  return static_cast<int>(::syscall(SYS_fallocate, descriptor, mode, offset, length));
+}
 inline bool failed(const char* mapping) { return mapping == static_cast<const char*>(MAP_FAILED); }
 
 }  // namespace perdure::interpose

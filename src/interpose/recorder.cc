@@ -48,6 +48,7 @@ class Recorder final : public Backend {
   void unmap(const FileRange& /*range*/) override {}
   void flush(const FileRange& range) override;
   void drain(Drain drain) override;
+  void cut(std::uint64_t /*device*/, std::uint64_t /*inode*/) override {}
   void forked() override;
 
  private:

@@ -1,8 +1,12 @@
 // What every way to map a file comes to, libpmem's, libpmem2's and libpmemobj's too: mmap() and its
-// kin; and msync(), for files that are mapped without any library.
+// kin; msync(), for files that are mapped without any library; and what makes zeros of parts of a
+// file, ftruncate() and its kin.
 #include "interpose/mappings.h"
 #include "interpose/raw.h"
 #include "interpose/real.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdarg>
@@ -36,6 +40,32 @@ void* map(void* at, std::size_t length, int protection, int flags, int descripto
   }
   errno = error;
   return mapping;
+}
+
+int truncate_open(int descriptor, off_t length) {
+  struct ::stat before = {};
+  const bool known = ::fstat(descriptor, &before) == 0;
+  const int outcome = raw_ftruncate(descriptor, length);
+  if (known && outcome == 0 && length < before.st_size) cut(before);
+  return outcome;
+}
+
+int truncate_named(const char* path, off_t length) {
+  struct ::stat before = {};
+  const bool known = ::stat(path, &before) == 0;
+  const int outcome = raw_truncate(path, length);
+  if (known && outcome == 0 && length < before.st_size) cut(before);
+  return outcome;
+}
+
+/// What only allocates changes no byte.
+int allocate(int descriptor, int mode, off_t offset, off_t length) {
+  const int outcome = raw_fallocate(descriptor, mode, offset, length);
+  struct ::stat status = {};
+  if (outcome == 0 && (mode & ~FALLOC_FL_KEEP_SIZE) != 0 && ::fstat(descriptor, &status) == 0) {
+    cut(status);
+  }
+  return outcome;
 }
 
 }  // namespace
@@ -73,6 +103,28 @@ int msync(void* at, std::size_t length, int flags) {
     drained(Drain::Durable);
   }
   return outcome;
+}
+
+int madvise(void* at, std::size_t length, int advice) noexcept {
+  const int outcome = raw_madvise(at, length, advice);
+  if (outcome == 0 && advice == MADV_REMOVE) cut(static_cast<char*>(at), whole_pages(length));
+  return outcome;
+}
+
+int ftruncate(int descriptor, off_t length) noexcept { return truncate_open(descriptor, length); }
+
+int ftruncate64(int descriptor, off_t length) noexcept { return truncate_open(descriptor, length); }
+
+int truncate(const char* path, off_t length) noexcept { return truncate_named(path, length); }
+
+int truncate64(const char* path, off_t length) noexcept { return truncate_named(path, length); }
+
+int fallocate(int descriptor, int mode, off_t offset, off_t length) {
+  return allocate(descriptor, mode, offset, length);
+}
+
+int fallocate64(int descriptor, int mode, off_t offset, off_t length) {
+  return allocate(descriptor, mode, offset, length);
 }
 
 }  // extern "C"

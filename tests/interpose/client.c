@@ -33,8 +33,10 @@
  *   client elsewhere FILE COUNT     the same, but a child maps FILE
  *   client nameless FILE COUNT      maps more than FILE has; while FILE has another name it grows,
  *                                   and a line of what is new is synced
- *   client longer FILE COUNT        as msync, then FILE grows, and nothing of it is mapped or
- * synced
+ *   client cut FILE COUNT           persists eight pages, makes FILE short and as long as it was,
+ * and syncs a line of the first page client punch FILE COUNT         the same, but makes a hole of
+ * the eight pages client remove FILE COUNT        the same, by madvise client longer FILE COUNT as
+ * msync, then FILE grows, and nothing of it is mapped or synced
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -388,6 +390,27 @@ static int grow_without_name(const char* path, uint64_t count) {
   return rename(name, path) == 0 ? 0 : fail("rename", name);
 }
 
+enum { kCutBytes = 8 * 4096 };
+
+static int cut_pages(const char* how, const char* path, uint64_t count) {
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", path);
+  char* bytes = map_all(file, kFileBytes);
+  if (bytes == MAP_FAILED) return fail("mmap", path);
+  memset(bytes, 'x', kCutBytes);
+  if (msync(bytes, kCutBytes, MS_SYNC) != 0) return fail("msync", path);
+  if (strcmp(how, "cut") == 0) {
+    if (ftruncate(file, 0) != 0 || ftruncate(file, kFileBytes) != 0) return fail(how, path);
+  } else if (strcmp(how, "punch") == 0) {
+    const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    if (fallocate(file, mode, 0, kCutBytes) != 0) return fail(how, path);
+  } else if (madvise(bytes, kCutBytes, MADV_REMOVE) != 0) {
+    return fail(how, path);
+  }
+  memcpy(bytes, &count, sizeof count);
+  return msync(bytes, 4096, MS_SYNC) == 0 ? 0 : fail("msync", path);
+}
+
 static int grow_and_leave(const char* path, uint64_t count) {
   if (without_library(path, count, 0, 0) != 0) return 1;
   return truncate(path, (off_t)2 * kFileBytes) == 0 ? 0 : fail("truncate", path);
@@ -470,6 +493,9 @@ int main(int argc, char** argv) {
   if (strcmp(how, "rename") == 0) return rename_new(argv[2], count);
   if (strcmp(how, "renamed") == 0) return map_then_rename(argv[2], count, 0);
   if (strcmp(how, "elsewhere") == 0) return map_then_rename(argv[2], count, 1);
+  if (strcmp(how, "cut") == 0 || strcmp(how, "punch") == 0 || strcmp(how, "remove") == 0) {
+    return cut_pages(how, argv[2], count);
+  }
   if (strcmp(how, "nameless") == 0) return grow_without_name(argv[2], count);
   if (strcmp(how, "longer") == 0) return grow_and_leave(argv[2], count);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);

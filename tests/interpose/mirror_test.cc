@@ -327,6 +327,18 @@ TEST_F(MirrorRun, AFileThatGrowsWithoutItsNameIsFollowed) {
   EXPECT_GE(equal_copies(file), 2);
 }
 
+// Receive: between two syncs pages become zeros by no store. Expect: what was deleted is on no
+// replica that is in sync.
+TEST_F(MirrorRun, WhatIsCutOutOfAFileIsCutOutOfItsCopies) {
+  const std::string file = place_.file("file");
+  for (const std::string how : {"cut", "punch", "remove"}) {
+    const Outcome ran = cli::run(mirrored(file, {CLIENT, how, file, "20"}));
+    EXPECT_EQ(ran.status, 0) << how << ": " << ran.err;
+    EXPECT_EQ(part_of(file, 4096, 4096), std::string(4096, '\0')) << how;
+    EXPECT_GE(equal_copies(file), 2) << how;
+  }
+}
+
 TEST_F(MirrorRun, AFileThatHasGrownUnseenIsSaidTo) {
   const std::string file = place_.file("file");
   const Outcome ran = cli::run(mirrored(file, {CLIENT, "longer", file, "20"}));
