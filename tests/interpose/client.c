@@ -17,26 +17,32 @@
  *   client shrink FILE COUNT        as msync, then the file is made shorter, and synced once more
  *   client silent FILE COUNT        maps and stores, and makes nothing durable
  *   client word FILE COUNT          msync of the first bytes of a page, of which a later one
- * changed client jump FILE COUNT          as pmem, after a signal handler left a copy by siglongjmp
- *   client handler FILE COUNT       as pmem, after a signal handler persisted line 4096 inside a
- * copy client alarm FILE COUNT         persists a line, and another one in a signal handler, by a
- * timer client rewrite FILE COUNT       as pmem; FILE is written anew with write(), as long as it
- * was, and mapped, and one line of it is persisted client zeros FILE COUNT         as pmem; FILE is
- * made zeros, as long as it was, and can not be mapped client rename FILE COUNT        as pmem;
- * then the same in FILE.new, which is renamed to FILE client waits FILE COUNT         as pmem; when
- * FILE.go is there, FILE grows and is mapped again client maps FILE COUNT          maps and unmaps
- * it so often, then makes a line durable client moves FILE COUNT         mremap to more than can be
- * mirrored, which must fail and change nothing, then to twice as much
- *
+ *                                   changed
+ *   client jump FILE COUNT          as pmem, after a signal handler left a copy by siglongjmp
+ *   client handler FILE COUNT       as pmem, after a signal handler persisted line 4096 inside
+ *                                   a copy
+ *   client alarm FILE COUNT         persists a line, and another one in a signal handler, by a
+ *                                   timer
+ *   client rewrite FILE COUNT       as pmem; FILE is written anew with write(), as long as it
+ *                                   was, and mapped, and one line of it is persisted
+ *   client zeros FILE COUNT         as pmem; FILE is made zeros, as long as it was, and can not
+ *                                   be mapped
+ *   client rename FILE COUNT        as pmem; then the same in FILE.new, which is renamed to FILE
+ *   client waits FILE COUNT         as pmem; when FILE.go is there, FILE grows and is mapped again
+ *   client maps FILE COUNT          maps and unmaps it so often, then makes a line durable
+ *   client moves FILE COUNT         mremap to more than can be mirrored, which must fail and
+ *                                   change nothing, then to twice as much
  *   client renamed FILE COUNT       maps FILE.tmp, gives it the name FILE, maps that, and makes
  *                                   lines durable by the first mapping
  *   client elsewhere FILE COUNT     the same, but a child maps FILE
- *   client nameless FILE COUNT      maps more than FILE has; while FILE has another name it grows,
- *                                   and a line of what is new is synced
- *   client cut FILE COUNT           persists eight pages, makes FILE short and as long as it was,
- * and syncs a line of the first page client punch FILE COUNT         the same, but makes a hole of
- * the eight pages client remove FILE COUNT        the same, by madvise client longer FILE COUNT as
- * msync, then FILE grows, and nothing of it is mapped or synced
+ *   client nameless FILE COUNT      maps more than FILE has; while FILE has another name it
+ *                                   grows, and a line of what is new is synced
+ *   client cut FILE COUNT           persists eight pages, makes FILE short and as long as it
+ *                                   was, and syncs a line of the first page
+ *   client punch FILE COUNT         the same, but makes a hole of the eight pages
+ *   client remove FILE COUNT        the same, by madvise
+ *   client longer FILE COUNT        as msync, then FILE grows, and nothing of it is mapped or
+ *                                   synced
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
