@@ -62,16 +62,21 @@ bool may_be_heard_later(ErrorCode code) {
          code == ErrorCode::Disconnected;
 }
 
-/// Whether from now on any write to the file changes its time of change. Not if that is so short
-/// ago that a second write could get the same, nor where stores of mapped memory leave no time
-/// (tmpfs) or other machines write (network file systems).
-bool tells_of_writes(int file, const struct ::stat& status) {
+/// From then on the first store to any page changes the file's time of change: a page that is not
+/// written back yet takes more of them without. False: not so, as where stores of mapped memory
+/// leave no time (tmpfs) or other machines write (network file systems).
+bool clean_pages(int file) {
   struct ::statfs system = {};
   if (::fstatfs(file, &system) != 0) return false;
   const auto type = static_cast<unsigned long>(system.f_type);
   if (type != EXT4_SUPER_MAGIC && type != XFS_SUPER_MAGIC && type != BTRFS_SUPER_MAGIC) {
     return false;
   }
+  return ::fsync(file) == 0;
+}
+
+/// Not so short ago that a second write could get the same time.
+bool is_long_ago(const struct ::stat& status) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return now - std::chrono::seconds(status.st_ctim.tv_sec) > kTimesGrain;
 }
@@ -178,6 +183,8 @@ Result<void> MirroredFile::overlay(const struct ::stat& found) {
   const int file = file_ >= 0 && is_mapped_here(found) ? ::fcntl(file_, F_DUPFD_CLOEXEC, 0)
                                                        : ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return errno_error(path_, errno);
+  const std::uint64_t cuts = shown_ != nullptr ? shown_->cuts.load() : 0;
+  const bool cleaned = clean_pages(file);
   struct ::stat status = {};
   if (::fstat(file, &status) != 0 || status.st_ino != found.st_ino ||
       status.st_dev != found.st_dev || status.st_size < found.st_size) {
@@ -187,8 +194,7 @@ Result<void> MirroredFile::overlay(const struct ::stat& found) {
                              "again",
                              path_)};
   }
-  const std::uint64_t cuts = shown_ != nullptr ? shown_->cuts.load() : 0;
-  const bool times_tell = tells_of_writes(file, status);
+  const bool times_tell = cleaned && is_long_ago(status);
   const auto size = static_cast<std::uint64_t>(found.st_size);
   const std::uint64_t pages = (size + kPage - 1) / kPage * kPage;
   const void* mapped = ::mmap(memory_, bytes_, PROT_READ | PROT_WRITE,

@@ -43,6 +43,9 @@
  *   client remove FILE COUNT        the same, by madvise
  *   client longer FILE COUNT        as msync, then FILE grows, and nothing of it is mapped or
  *                                   synced
+ *   client dirty FILE COUNT         maps it, syncs its last page, and stores to the first; maps
+ *                                   it again 5 s later, stores to the first page, and maps it
+ *                                   again
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -417,6 +420,20 @@ static int cut_pages(const char* how, const char* path, uint64_t count) {
   return msync(bytes, 4096, MS_SYNC) == 0 ? 0 : fail("msync", path);
 }
 
+static int store_twice(const char* path, uint64_t count) {
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", path);
+  char* bytes = map_all(file, kFileBytes);
+  if (bytes == MAP_FAILED) return fail("mmap", path);
+  memcpy(bytes + kFileBytes - 4096, &count, sizeof count);
+  if (msync(bytes + kFileBytes - 4096, 4096, MS_SYNC) != 0) return fail("msync", path);
+  bytes[0] = 1;
+  sleep(5); /* its time of change is old enough by then to be trusted */
+  if (map_all(file, kFileBytes) == MAP_FAILED) return fail("mmap", path);
+  bytes[8] = 2;
+  return map_all(file, kFileBytes) != MAP_FAILED ? 0 : fail("mmap", path);
+}
+
 static int grow_and_leave(const char* path, uint64_t count) {
   if (without_library(path, count, 0, 0) != 0) return 1;
   return truncate(path, (off_t)2 * kFileBytes) == 0 ? 0 : fail("truncate", path);
@@ -502,6 +519,7 @@ int main(int argc, char** argv) {
   if (strcmp(how, "cut") == 0 || strcmp(how, "punch") == 0 || strcmp(how, "remove") == 0) {
     return cut_pages(how, argv[2], count);
   }
+  if (strcmp(how, "dirty") == 0) return store_twice(argv[2], count);
   if (strcmp(how, "nameless") == 0) return grow_without_name(argv[2], count);
   if (strcmp(how, "longer") == 0) return grow_and_leave(argv[2], count);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);
