@@ -177,8 +177,13 @@ Result<void> give_name(const std::string& half, const std::string& path) {
   const mirror::LocalStateFile of_half(half);
   const mirror::LocalStateFile of_path(path);
   PERDURE_TRY(state, of_half.read());
-  // What is said of a file must never be said of the one before it.
-  if (state) PERDURE_TRY_VOID(of_path.write({state->id, state->epoch, false}));
+  if (state) {
+    // How long the file was is known on, since the restored one is as long as the mirror.
+    const auto before = of_path.read();
+    if (before.ok() && *before && (*before)->id == state->id) state->bytes = (*before)->bytes;
+    // What is said of a file must never be said of the one before it.
+    PERDURE_TRY_VOID(of_path.write({state->id, state->epoch, false, state->bytes}));
+  }
   if (std::rename(half.c_str(), path.c_str()) != 0) {
     return errno_error(fmt::format("can not call '{}' '{}'", half, path), errno);
   }

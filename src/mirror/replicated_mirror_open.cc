@@ -474,9 +474,15 @@ Result<void> ReplicatedMirror::check_local_counts() const {
   return differs && is_local_lost() ? Result<void>(local_is_lost()) : Result<void>();
 }
 
-/// From here on the local file is this writer's: said before a replica says that it is.
+/// From here on the local file is this writer's: said before a replica says that it is. How long it
+/// was stays there where this writer does not know.
 Result<void> ReplicatedMirror::note_local(bool whole) const {
-  return local_state_.write({header_->id, epoch_.value, whole, local_state_.file_bytes()});
+  std::uint64_t bytes = local_state_.file_bytes();
+  const auto before = local_state_.read();
+  if (bytes == 0 && before.ok() && *before && (*before)->id == header_->id) {
+    bytes = (*before)->bytes;
+  }
+  return local_state_.write({header_->id, epoch_.value, whole, bytes});
 }
 
 /// The same by what the pools hold that can be read, up to the first byte that tells.

@@ -265,6 +265,29 @@ TEST_F(MirrorRun, AFileThatHasLostItsEndIsRefused) {
   EXPECT_GE(equal_copies(file), 2);
 }
 
+// Receive: the same after the file was restored, and opened by others that know nothing of its
+// length. Expect: it is known all the same.
+TEST_F(MirrorRun, HowLongAFileWasIsKeptWhoeverOpensItsMirror) {
+  const std::string file = place_.file("file");
+  ASSERT_EQ(cli::run(mirrored(file, {CLIENT, "msync", file, "20"})).status, 0);
+  const std::string said = "bytes 0000000000100000\n";
+  ASSERT_TRUE(cli::contains(cli::read_file(file + ".mirror"), said));
+  std::vector<std::string> command{"mirror", "restore", "--peers", cluster_.all(), "--pool",
+                                   "orders", "--local", file,      "--overwrite",  "--take-over"};
+  const Outcome restored = cli::run(command);
+  ASSERT_EQ(restored.status, 0) << restored.err;
+  EXPECT_TRUE(cli::contains(cli::read_file(file + ".mirror"), said));
+  command[1] = "resync";
+  command.erase(command.begin() + 8);
+  const Outcome resynced = cli::run(command);
+  ASSERT_EQ(resynced.status, 0) << resynced.err;
+  EXPECT_TRUE(cli::contains(cli::read_file(file + ".mirror"), said));
+  std::filesystem::resize_file(file, 4096);
+  const Outcome refused = cli::run(mirrored(file, {CLIENT, "msync", file, "1"}));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(cli::contains(refused.err, "had 1048576 when it was mirrored last")) << refused.err;
+}
+
 TEST_F(MirrorRun, MsyncIsOfWholePages) {
   const std::string file = place_.file("file");
   const Outcome ran = cli::run(mirrored(file, {CLIENT, "word", file, "20"}));
