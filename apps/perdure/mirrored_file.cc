@@ -89,6 +89,7 @@ Result<std::unique_ptr<MirroredFile>> MirroredFile::open(std::string path, Mirro
   PERDURE_TRY(found, file->look());
   if (found) PERDURE_TRY_VOID(file->overlay(*found));
   PERDURE_TRY_VOID(file->open_mirror());
+  file->warn_of_minority();
   return file;
 }
 
@@ -230,6 +231,18 @@ Result<void> MirroredFile::open_mirror() {
   PERDURE_TRY(mirror, Mirror::open(std::move(memory), options_));
   mirror_.emplace(std::move(mirror));
   return {};
+}
+
+/// Each comparison opens the mirror anew, which may take more replicas than the quorum.
+void MirroredFile::warn_of_minority() {
+  const MirrorStatus now = status();
+  const std::size_t needed = mirror::needed(now.replicas.size(), now.quorum);
+  if (needed <= now.quorum || options_.without_missing) return;
+  print_warning(fmt::format(
+      "'{}' has a quorum of {} of {} replicas: it goes on with {}, but where it grows or is mapped "
+      "again the program waits until {} are there; --without-missing opens it with fewer, where "
+      "those that are away have nothing newer",
+      path_, now.quorum, now.replicas.size(), now.quorum, needed));
 }
 
 /// The same once the mirror was open: as long as it takes, or until waiting is given up. A peer may

@@ -70,6 +70,7 @@ class MirroredFile {
   Result<void> check_mirrored() const;
   Result<void> overlay(const struct ::stat& found);
   Result<void> open_mirror();
+  void warn_of_minority();
   Result<void> open_mirror_again();
   Result<void> follow(bool mapped_anew);
   Result<bool> has_changed(std::span<const MirrorRange> ranges) const;

@@ -7,6 +7,7 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -410,6 +411,20 @@ TEST_F(MirrorRun, MappingWaitsForTheQuorum) {
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_TRUE(cli::contains(ran.err, "are back")) << ran.err;
   EXPECT_GE(equal_copies(file), 2);
+}
+
+// A quorum of one of three: to be compared again takes three. Expect: that is said before.
+TEST_F(MirrorRun, AQuorumBelowTheMajorityIsWarnedOf) {
+  const std::string file = place_.file("file");
+  std::vector<std::string> command = mirrored(file, {CLIENT, "msync", file, "5"});
+  *(std::find(command.begin(), command.end(), "--quorum") + 1) = "1";
+  const Outcome ran = cli::run(command);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(cli::contains(ran.err, "waits until 3 are there")) << ran.err;
+  create_pool("second");
+  const Outcome more = cli::run(mirrored(file + "2", {CLIENT, "msync", file + "2", "5"}, "second"));
+  EXPECT_EQ(more.status, 0) << more.err;
+  EXPECT_FALSE(cli::contains(more.err, "are there")) << more.err;
 }
 
 // The program is ended while it waits for the quorum. Expect: the command does not go on waiting.
