@@ -48,7 +48,8 @@ Result<std::unique_ptr<MirrorChannel>> MirrorChannel::create(const std::string& 
   if (mapping == MAP_FAILED) return errno_error(path, error);
   auto* const header = new (mapping) ChannelHeader;
   header->version = interpose::kChannelVersion;
-  header->command = static_cast<std::uint32_t>(::getpid());
+  header->command =
+      interpose::name_of(static_cast<std::uint32_t>(::getpid()), interpose::pid_namespace());
   header->file_count = static_cast<std::uint32_t>(files.size());
   for (std::size_t number = 0; number < files.size(); ++number) {
     const std::string& name = files[number]->path();

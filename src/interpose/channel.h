@@ -7,10 +7,13 @@
 //   Answered -> Idle   by the program, which then gives the lane back
 //
 // A process that is killed leaves its lane as it was: whoever finds it taken by a process that is
-// no more takes it over, once the command has answered.
+// no more takes it over, once the command has answered. Of processes in another PID namespace
+// nobody knows whether they are. A program that becomes another one (exec) gives up the lanes that
+// its threads had.
 #pragma once
 
 #include <linux/futex.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,11 +25,24 @@
 namespace perdure::interpose {
 
 inline constexpr std::uint64_t kChannelMagic = 0x4e48434d44524550;  // "PERDMCHN"
-inline constexpr std::uint32_t kChannelVersion = 2;
+inline constexpr std::uint32_t kChannelVersion = 3;
 inline constexpr std::size_t kLanes = 16;
 inline constexpr std::size_t kMirroredMax = 16;  // files
 inline constexpr std::size_t kRangesOfLane = 256;
 inline constexpr std::size_t kChannelPathMax = 4096;
+
+/// A process: its number, and the inode of the PID namespace in which it has that; 0: none.
+using ProcessName = std::uint64_t;
+inline constexpr ProcessName kGivenUp = UINT64_MAX;  // of a lane: nobody waits for its answer
+
+inline ProcessName name_of(std::uint32_t process, std::uint64_t name_space) {
+  return name_space << 32 | process;
+}
+/// Of this process; 0: it is not known (/proc is not there).
+inline std::uint64_t pid_namespace() {
+  struct ::stat status = {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino & UINT32_MAX : 0;
+}
 
 enum class LaneState : std::uint32_t { Idle, Asked, Answered };
 
@@ -51,8 +67,8 @@ struct ChannelFile {
 };
 
 struct alignas(64) ChannelLane {
-  std::atomic<std::uint32_t> process = 0;  // of the program, that has it; 0: free
-  std::atomic<std::uint32_t> state = 0;    // a LaneState; a futex
+  std::atomic<ProcessName> process = 0;  // of the program, that has it; 0: free
+  std::atomic<std::uint32_t> state = 0;  // a LaneState; a futex
   Ask ask = Ask::Drain;
   std::uint32_t count = 0;  // of ranges
   std::int32_t error = 0;   // the answer: 0, or an errno
@@ -63,7 +79,7 @@ struct ChannelHeader {
   std::uint64_t magic = 0;
   std::uint32_t version = 0;
   std::uint32_t file_count = 0;
-  std::uint32_t command = 0;  // its process
+  ProcessName command = 0;
   std::atomic<std::uint64_t> maps = 0;
   std::atomic<std::uint64_t> flushes = 0;  // ranges, as the program flushed them
   std::atomic<std::uint64_t> drains = 0;   // that had something to wait for

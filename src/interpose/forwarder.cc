@@ -34,7 +34,10 @@ class Forwarder final : public Backend {
   void flush(const FileRange& range) override;
   void drain(Drain drain) override;
   void cut(std::uint64_t device, std::uint64_t inode) override;
-  void forked() override { ++generation_; }
+  void forked() override {
+    ++generation_;
+    process_.store(0);
+  }
 
  private:
   int ask_to_map(std::uint32_t number, std::uint64_t end);
@@ -47,12 +50,31 @@ class Forwarder final : public Backend {
   ChannelLane& take_lane();
   int ask(ChannelLane& lane);
 
+  ProcessName self();
+  bool has_ended(ProcessName process);
+
   ChannelHeader* channel_ = nullptr;
+  std::atomic<std::uint32_t> process_ = 0;  // of which the next one is known; 0: none
+  std::atomic<std::uint64_t> name_space_ = 0;
   std::uint32_t generation_ = 1;  // counts forks: what a parent flushed, the parent drains
 };
 
-bool process_runs(std::uint32_t process) {
-  return ::kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH;
+/// A child may be in another PID namespace.
+ProcessName Forwarder::self() {
+  const auto process = static_cast<std::uint32_t>(::getpid());
+  if (process_.load(std::memory_order_acquire) != process) {
+    name_space_.store(pid_namespace());
+    process_.store(process, std::memory_order_release);
+  }
+  return name_of(process, name_space_.load());
+}
+
+/// Numbers of another PID namespace mean other processes here, or none.
+bool Forwarder::has_ended(ProcessName process) {
+  if (process == kGivenUp) return true;
+  const std::uint64_t name_space = self() >> 32;
+  if (name_space == 0 || process >> 32 != name_space) return false;
+  return ::kill(static_cast<pid_t>(process & UINT32_MAX), 0) != 0 && errno == ESRCH;
 }
 
 bool Forwarder::open(const char* path) {
@@ -69,6 +91,11 @@ bool Forwarder::open(const char* path) {
   if (channel_->magic != kChannelMagic || channel_->version != kChannelVersion) {
     say("this is no channel of this version: ", path);
     return false;
+  }
+  // Threads of the program that called exec() had these.
+  for (ChannelLane& lane : channel_->lanes) {
+    ProcessName holder = self();
+    lane.process.compare_exchange_strong(holder, kGivenUp);
   }
   return true;
 }
@@ -179,14 +206,14 @@ void Forwarder::send(Pending& pending) {
 }
 
 ChannelLane& Forwarder::take_lane() {
-  const auto self = static_cast<std::uint32_t>(::getpid());
+  const ProcessName mine = self();
   for (std::size_t turn = 0;; ++turn) {
     ChannelLane& lane = channel_->lanes[turn % kLanes];
-    std::uint32_t holder = lane.process.load(std::memory_order_acquire);
+    ProcessName holder = lane.process.load(std::memory_order_acquire);
     // Its state counts once the holder can not change it any more.
-    const bool left = holder != 0 && holder != self && turn % (64 * kLanes) >= 63 * kLanes &&
-                      !process_runs(holder) && state_of(lane) != LaneState::Asked;
-    if ((holder == 0 || left) && lane.process.compare_exchange_strong(holder, self)) return lane;
+    const bool left = holder != 0 && holder != mine && turn % (64 * kLanes) >= 63 * kLanes &&
+                      has_ended(holder) && state_of(lane) != LaneState::Asked;
+    if ((holder == 0 || left) && lane.process.compare_exchange_strong(holder, mine)) return lane;
     if (turn % kLanes == kLanes - 1) ::sched_yield();
   }
 }
@@ -201,7 +228,7 @@ int Forwarder::ask(ChannelLane& lane) {
       continue;
     }
     futex_wait(lane.state, kAsked, kLookMilliseconds);
-    if (state_of(lane) == LaneState::Asked && !process_runs(channel_->command)) {
+    if (state_of(lane) == LaneState::Asked && has_ended(channel_->command)) {
       say("the command that mirrors this program has ended: it ends here");
       ::_exit(EXIT_FAILURE);
     }

@@ -46,6 +46,8 @@
  *   client dirty FILE COUNT         maps it, syncs its last page, and stores to the first; maps
  *                                   it again 5 s later, stores to the first page, and maps it
  *                                   again
+ *   client exec FILE COUNT          four threads persist, until it becomes itself anew by exec();
+ *                                   so often
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -434,6 +436,33 @@ static int store_twice(const char* path, uint64_t count) {
   return map_all(file, kFileBytes) != MAP_FAILED ? 0 : fail("mmap", path);
 }
 
+static void* persist_on(void* line) {
+  for (;;) {
+    ((struct line*)line)->value += 1;
+    pmem_persist(line, sizeof(struct line));
+  }
+}
+
+static int exec_anew(char** argv, uint64_t count) {
+  char left[32];
+  size_t length = 0;
+  pthread_t running;
+  struct line* lines = pmem_map_file(argv[2], kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (lines == NULL) return fail("pmem_map_file", pmem_errormsg());
+  if (count == 0) {
+    pmem_persist(lines, 4 * sizeof *lines);
+    return 0;
+  }
+  for (int i = 0; i < 4; ++i) {
+    if (pthread_create(&running, NULL, persist_on, &lines[i]) != 0) return 1;
+  }
+  usleep(50000);
+  snprintf(left, sizeof left, "%llu", (unsigned long long)(count - 1));
+  argv[3] = left;
+  execv("/proc/self/exe", argv);
+  return fail("exec", argv[0]);
+}
+
 static int grow_and_leave(const char* path, uint64_t count) {
   if (without_library(path, count, 0, 0) != 0) return 1;
   return truncate(path, (off_t)2 * kFileBytes) == 0 ? 0 : fail("truncate", path);
@@ -520,6 +549,7 @@ int main(int argc, char** argv) {
     return cut_pages(how, argv[2], count);
   }
   if (strcmp(how, "dirty") == 0) return store_twice(argv[2], count);
+  if (strcmp(how, "exec") == 0) return exec_anew(argv, count);
   if (strcmp(how, "nameless") == 0) return grow_without_name(argv[2], count);
   if (strcmp(how, "longer") == 0) return grow_and_leave(argv[2], count);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);

@@ -93,6 +93,25 @@ class MirrorRun : public testing::Test {
     ASSERT_EQ(made.status, 0) << made.err;
   }
 
+  /// The program, started by these words, maps a file anew while the quorum is away.
+  void expect_mapping_waits(std::vector<std::string> program) {
+    const std::string file = place_.file("file");
+    program.insert(program.end(), {CLIENT, "waits", file, "20"});
+    cli::CommandProcess running(mirrored(file, program));
+    ASSERT_TRUE(await([&] { return cli::contains(running.out(), "ready"); })) << running.err();
+    cluster_.kill(1);
+    cluster_.kill(2);
+    cli::write_file(file + ".go", "");
+    EXPECT_TRUE(await([&] { return cli::contains(running.err(), "waits for its replicas"); }));
+    EXPECT_TRUE(running.running());
+    cluster_.start(1);
+    cluster_.start(2);
+    const Outcome ran = running.wait();
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_TRUE(cli::contains(ran.err, "are back")) << ran.err;
+    EXPECT_GE(equal_copies(file), 2);
+  }
+
   cli::Cluster cluster_;
   const test::TestDirectory place_;
 };
@@ -396,20 +415,28 @@ TEST_F(MirrorRun, AFileThatMovesToAnotherMirroredNameIsFollowed) {
 }
 
 // The quorum is away when the file has grown and is mapped again. Expect: mmap waits for it.
-TEST_F(MirrorRun, MappingWaitsForTheQuorum) {
+TEST_F(MirrorRun, MappingWaitsForTheQuorum) { expect_mapping_waits({}); }
+
+// The same where the program has other process numbers than the command. Expect: it does not take
+// the command for one that has ended.
+TEST_F(MirrorRun, MappingWaitsInAnotherPidNamespace) {
+  const std::vector<std::string> apart{"/usr/bin/unshare", "--user", "--map-root-user", "--pid",
+                                       "--fork"};
+  std::vector<std::string> nothing(apart.begin() + 1, apart.end());
+  nothing.emplace_back("/bin/true");
+  if (cli::CommandProcess(nothing, "/dev/null", "", apart.front()).wait().status != 0) {
+    GTEST_SKIP() << "no PID namespace can be made here";
+  }
+  expect_mapping_waits(apart);
+}
+
+// Receive: exec() while other threads wait for drains. Expect: what they had of the channel is
+// free.
+TEST_F(MirrorRun, AProgramThatBecomesAnotherOneLeavesNothingTaken) {
   const std::string file = place_.file("file");
-  cli::CommandProcess running(mirrored(file, {CLIENT, "waits", file, "20"}));
-  ASSERT_TRUE(await([&] { return cli::contains(running.out(), "ready"); })) << running.err();
-  cluster_.kill(1);
-  cluster_.kill(2);
-  cli::write_file(file + ".go", "");
-  EXPECT_TRUE(await([&] { return cli::contains(running.err(), "waits for its replicas"); }));
-  EXPECT_TRUE(running.running());
-  cluster_.start(1);
-  cluster_.start(2);
-  const Outcome ran = running.wait();
+  const Outcome ran = cli::run(
+      mirrored(file, {"/usr/bin/timeout", "-s", "KILL", "120", CLIENT, "exec", file, "12"}));
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_TRUE(cli::contains(ran.err, "are back")) << ran.err;
   EXPECT_GE(equal_copies(file), 2);
 }
 
