@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
@@ -55,19 +56,6 @@ Table table;
 pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
 bool anything_mapped = false;
 
-void before_fork() { pthread_rwlock_wrlock(&table_lock); }
-void after_fork() { pthread_rwlock_unlock(&table_lock); }
-void after_fork_in_child() {
-  const pthread_rwlock_t fresh = PTHREAD_RWLOCK_INITIALIZER;
-  table_lock = fresh;
-  if (Backend* const to = backend()) to->forked();
-}
-
-void watch_forks() {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, [] { pthread_atfork(before_fork, after_fork, after_fork_in_child); });
-}
-
 /// The part of `range` from its byte `begin` to its byte `end`.
 FileRange part(const FileRange& range, std::uint64_t begin, std::uint64_t end) {
   FileRange found = range;
@@ -88,6 +76,67 @@ FileRange covered(const FileRange& range, const char* at, std::size_t length) {
 [[noreturn]] void give_up_watching(const char* why) {
   say(why);
   ::_exit(EXIT_FAILURE);
+}
+
+/// The calling thread has the lock for reading. Of one that left that by siglongjmp() it stays so.
+thread_local volatile bool reads_table = false;
+
+/// Takes the lock for writing. No signal handler of this thread runs until unlock_table(): it may
+/// map memory itself. Nobody waits for the back-end under the lock.
+void lock_table(sigset_t& before) {
+  if (reads_table) {
+    give_up_watching(
+        "a signal handler of this program maps memory, or forks, while its thread looks up what it "
+        "makes durable, or has left that by siglongjmp(): it ends here");
+  }
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_rwlock_wrlock(&table_lock);
+}
+
+void unlock_table(const sigset_t& before) {
+  pthread_rwlock_unlock(&table_lock);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+/// The lock for writing, as long as it lives. Keeps errno.
+class Alone {
+ public:
+  Alone() { lock_table(before_); }
+  ~Alone() {
+    const int error = errno;
+    unlock_table(before_);
+    errno = error;
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+sigset_t before_fork_set;  // of the thread that forks, which has the lock
+
+void before_fork() {
+  sigset_t before;
+  lock_table(before);
+  before_fork_set = before;
+}
+void after_fork() {
+  const sigset_t before = before_fork_set;
+  unlock_table(before);
+}
+void after_fork_in_child() {
+  const pthread_rwlock_t fresh = PTHREAD_RWLOCK_INITIALIZER;
+  table_lock = fresh;
+  if (Backend* const to = backend()) to->forked();
+  pthread_sigmask(SIG_SETMASK, &before_fork_set, nullptr);
+}
+
+void watch_forks() {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, [] { pthread_atfork(before_fork, after_fork, after_fork_in_child); });
 }
 
 /// The calling thread is in what can not be entered twice. Of a thread that left it by siglongjmp()
@@ -148,13 +197,20 @@ bool may_persist(int descriptor, const struct ::stat& status) {
   return flags >= 0 && (flags & O_ACCMODE) == O_RDWR;
 }
 
+/// Asks the back-end first, which may take long.
 bool keep(Backend& to, const FileRange& range, int descriptor) {
-  if (!table.has_room(2)) {
+  if (range.file >= 0) {
+    check_outside();
+    const Inside here;
+    if (!to.map(range, descriptor)) return false;
+  }
+  const Alone alone;
+  drop(to, range.at, range.length);
+  if (!table.has_room(1)) {
     say("this program has more mappings of files than can be watched");
     errno = ENOMEM;
     return false;
   }
-  if (range.file >= 0 && !to.map(range, descriptor)) return false;
   table.insert(range);
   __atomic_store_n(&anything_mapped, true, __ATOMIC_RELEASE);
   return true;
@@ -164,22 +220,40 @@ char* kernel_remaps(const Remapping& wanted) {
   return raw_mremap(wanted.at, wanted.old_length, wanted.length, wanted.flags, wanted.to);
 }
 
-/// Asks before the kernel does what can not be undone. The lock is held for writing.
+/// What is to be mapped, with its new length; false: it is of no file that is watched. The lock is
+/// held.
+bool find_remapped(const Remapping& wanted, FileRange& range) {
+  const std::size_t index = table.first_behind(wanted.at);
+  if (index == table.size() || table[index].at > wanted.at) return false;
+  range = covered(table[index], wanted.at, 1);
+  range.length = whole_pages(wanted.length);
+  return true;
+}
+
+/// The back-end is asked before the kernel does what can not be undone.
+bool may_grow(Backend& to, const Remapping& wanted) {
+  if (whole_pages(wanted.length) <= whole_pages(wanted.old_length)) return true;
+  FileRange range;
+  {
+    const Alone alone;
+    if (!find_remapped(wanted, range)) return true;
+  }
+  const Inside here;
+  return to.map(range, -1);
+}
+
+/// The lock is held for writing.
 char* remap_watched(Backend& to, const Remapping& wanted) {
   char* const refused = static_cast<char*>(MAP_FAILED);
   const std::size_t old_length = whole_pages(wanted.old_length);
   const std::size_t length = whole_pages(wanted.length);
-  const std::size_t index = table.first_behind(wanted.at);
-  const bool known = index < table.size() && table[index].at <= wanted.at;
   FileRange range;
-  if (known) range = covered(table[index], wanted.at, 1);
-  range.length = length;
+  const bool known = find_remapped(wanted, range);
   if (known && !table.has_room(3)) {
     say("this program has more mappings of files than can be watched");
     errno = ENOMEM;
     return refused;
   }
-  if (known && length > old_length && !to.map(range, -1)) return refused;
   char* const moved = kernel_remaps(wanted);
   if (failed(moved)) return refused;
   const bool stays = old_length == 0 || (wanted.flags & MREMAP_DONTUNMAP) != 0;
@@ -188,6 +262,34 @@ char* remap_watched(Backend& to, const Remapping& wanted) {
   range.at = moved;
   if (known) table.insert(range);
   return moved;
+}
+
+/// The next parts of files from `begin` on, up to `end`, at most `max`.
+std::size_t find_parts(const char* begin, const char* end, FileRange* parts, std::size_t max) {
+  std::size_t count = 0;
+  reads_table = true;
+  pthread_rwlock_rdlock(&table_lock);
+  for (std::size_t index = table.first_behind(begin);
+       index < table.size() && table[index].at < end && count < max; ++index) {
+    parts[count++] = covered(table[index], begin, static_cast<std::size_t>(end - begin));
+  }
+  pthread_rwlock_unlock(&table_lock);
+  reads_table = false;
+  return count;
+}
+
+/// Calls `tell` with each part of a file in the range, without the lock.
+template <typename Tell>
+void for_each_part(const char* begin, std::size_t length, const Tell& tell) {
+  constexpr std::size_t kPartsMax = 16;
+  const char* const end = begin + length;
+  FileRange parts[kPartsMax];
+  for (;;) {
+    const std::size_t count = find_parts(begin, end, parts, kPartsMax);
+    for (std::size_t i = 0; i < count; ++i) tell(parts[i]);
+    if (count < kPartsMax) return;
+    begin = parts[count - 1].at + parts[count - 1].length;
+  }
 }
 
 }  // namespace
@@ -204,20 +306,17 @@ bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offse
       shared && ::fstat(descriptor, &status) == 0 && may_persist(descriptor, status);
   if (!wanted && !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return true;
   watch_forks();
-  const Inside here;
-  pthread_rwlock_wrlock(&table_lock);
-  drop(*to, at, length);
-  const int file = wanted ? to->attach(descriptor, status) : Backend::kNotWanted;
-  bool good = file != Backend::kRefused;
-  if (file >= 0 || file == Backend::kNotYet) {
-    good = keep(
-        *to, {file, static_cast<std::uint64_t>(offset), length, at, status.st_dev, status.st_ino},
-        descriptor);
+  {
+    const Alone alone;
+    drop(*to, at, length);  // what was there
   }
-  const int error = errno;
-  pthread_rwlock_unlock(&table_lock);
-  errno = error;
-  return good;
+  if (!wanted) return true;
+  const int file = to->attach(descriptor, status);
+  if (file == Backend::kRefused) return false;
+  if (file == Backend::kNotWanted) return true;
+  return keep(*to,
+              {file, static_cast<std::uint64_t>(offset), length, at, status.st_dev, status.st_ino},
+              descriptor);
 }
 
 int unmap(char* at, std::size_t length) {
@@ -226,12 +325,13 @@ int unmap(char* at, std::size_t length) {
   if (to == nullptr || wrong || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) {
     return raw_munmap(at, length);
   }
-  const Inside here;
-  pthread_rwlock_wrlock(&table_lock);
-  const std::size_t first = table.first_behind(at);
-  const bool known = first < table.size() && table[first].at < at + length;
-  drop(*to, at, whole_pages(length));  // first: then the addresses may already be another thread's
-  pthread_rwlock_unlock(&table_lock);
+  bool known = false;
+  {
+    const Alone alone;
+    const std::size_t first = table.first_behind(at);
+    known = first < table.size() && table[first].at < at + length;
+    drop(*to, at, whole_pages(length));  // first: then the addresses may be another thread's
+  }
   const int outcome = raw_munmap(at, length);
   if (outcome != 0 && known) {
     give_up_watching(
@@ -246,14 +346,10 @@ char* remap(const Remapping& wanted) {
   if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) {
     return kernel_remaps(wanted);
   }
-  const Inside here;
+  if (!may_grow(*to, wanted)) return static_cast<char*>(MAP_FAILED);
   // Before the kernel moves it: the old addresses may be another thread's right after.
-  pthread_rwlock_wrlock(&table_lock);
-  char* const moved = remap_watched(*to, wanted);
-  const int error = errno;
-  pthread_rwlock_unlock(&table_lock);
-  errno = error;
-  return moved;
+  const Alone alone;
+  return remap_watched(*to, wanted);
 }
 
 void flushed(const void* at, std::size_t length) {
@@ -262,13 +358,9 @@ void flushed(const void* at, std::size_t length) {
   check_outside();
   const Inside here;
   const int error = errno;
-  const char* const begin = static_cast<const char*>(at);
-  pthread_rwlock_rdlock(&table_lock);
-  for (std::size_t index = table.first_behind(begin);
-       index < table.size() && table[index].at < begin + length; ++index) {
-    to->flush(covered(table[index], begin, length));
-  }
-  pthread_rwlock_unlock(&table_lock);
+  for_each_part(static_cast<const char*>(at), length, [to](const FileRange& each) {
+    to->flush(each);  // which may wait for a quorum
+  });
   errno = error;
 }
 
@@ -289,12 +381,7 @@ void cut(const struct ::stat& file) {
 void cut(const char* at, std::size_t length) {
   Backend* const to = backend();
   if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return;
-  pthread_rwlock_rdlock(&table_lock);
-  for (std::size_t index = table.first_behind(at);
-       index < table.size() && table[index].at < at + length; ++index) {
-    to->cut(table[index].device, table[index].inode);
-  }
-  pthread_rwlock_unlock(&table_lock);
+  for_each_part(at, length, [to](const FileRange& each) { to->cut(each.device, each.inode); });
 }
 
 }  // namespace perdure::interpose

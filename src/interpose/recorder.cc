@@ -250,10 +250,11 @@ bool Recorder::map_shadow(int number, std::uint64_t end) {
     errno = ESTALE;
     return false;
   }
-  // The old mapping is of the same file.
-  if (shadow.bytes != nullptr) raw_munmap(shadow.bytes, shadow.length);
+  // The old mapping is of the same file, and goes last: a child may be forked in between.
+  const Shadow old = shadow;
   shadow.bytes = mapping;
   shadow.length = end;
+  if (old.bytes != nullptr) raw_munmap(old.bytes, old.length);
   return true;
 }
 

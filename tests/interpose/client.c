@@ -48,6 +48,9 @@
  *                                   again
  *   client exec FILE COUNT          four threads persist, until it becomes itself anew by exec();
  *                                   so often
+ *   client alarms FILE COUNT        syncs a line; when FILE.go is there, FILE grows and is mapped
+ *                                   again, while a signal handler maps and unmaps memory; then a
+ *                                   child and this one sync a line
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -463,6 +466,38 @@ static int exec_anew(char** argv, uint64_t count) {
   return fail("exec", argv[0]);
 }
 
+static void map_in_handler(int number) {
+  (void)number;
+  void* const page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page != MAP_FAILED) munmap(page, 4096);
+}
+
+static int map_under_alarms(const char* path, uint64_t count) {
+  char name[4096];
+  const size_t twice = (size_t)2 * kFileBytes;
+  const struct itimerval often = {{0, 5000}, {0, 5000}};
+  const struct itimerval never = {{0, 0}, {0, 0}};
+  snprintf(name, sizeof name, "%s.go", path);
+  if (without_library(path, count, 0, 0) != 0) return 1;
+  puts("ready");
+  fflush(stdout);
+  while (access(name, F_OK) != 0) usleep(10000);
+  const int file = open(path, O_RDWR);
+  if (file < 0 || ftruncate(file, (off_t)twice) != 0) return fail("open", path);
+  signal(SIGALRM, map_in_handler);
+  if (setitimer(ITIMER_REAL, &often, NULL) != 0) return fail("setitimer", "");
+  char* bytes = map_all(file, twice);
+  if (setitimer(ITIMER_REAL, &never, NULL) != 0) return fail("setitimer", "");
+  if (bytes == MAP_FAILED) return fail("mmap", path);
+  const pid_t child = fork();
+  char* last_page = bytes + twice - 4096;
+  memcpy(last_page + (child == 0 ? 64 : 0), &count, sizeof count);
+  if (msync(last_page, 4096, MS_SYNC) != 0) return fail("msync", path);
+  if (child == 0) _exit(0);
+  int status = 0;
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+}
+
 static int grow_and_leave(const char* path, uint64_t count) {
   if (without_library(path, count, 0, 0) != 0) return 1;
   return truncate(path, (off_t)2 * kFileBytes) == 0 ? 0 : fail("truncate", path);
@@ -550,6 +585,7 @@ int main(int argc, char** argv) {
   }
   if (strcmp(how, "dirty") == 0) return store_twice(argv[2], count);
   if (strcmp(how, "exec") == 0) return exec_anew(argv, count);
+  if (strcmp(how, "alarms") == 0) return map_under_alarms(argv[2], count);
   if (strcmp(how, "nameless") == 0) return grow_without_name(argv[2], count);
   if (strcmp(how, "longer") == 0) return grow_and_leave(argv[2], count);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);

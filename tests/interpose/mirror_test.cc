@@ -94,9 +94,9 @@ class MirrorRun : public testing::Test {
   }
 
   /// The program, started by these words, maps a file anew while the quorum is away.
-  void expect_mapping_waits(std::vector<std::string> program) {
+  void expect_mapping_waits(std::vector<std::string> program, const std::string& how = "waits") {
     const std::string file = place_.file("file");
-    program.insert(program.end(), {CLIENT, "waits", file, "20"});
+    program.insert(program.end(), {CLIENT, how, file, "20"});
     cli::CommandProcess running(mirrored(file, program));
     ASSERT_TRUE(await([&] { return cli::contains(running.out(), "ready"); })) << running.err();
     cluster_.kill(1);
@@ -428,6 +428,11 @@ TEST_F(MirrorRun, MappingWaitsInAnotherPidNamespace) {
     GTEST_SKIP() << "no PID namespace can be made here";
   }
   expect_mapping_waits(apart);
+}
+
+// The same while a signal handler of the thread that waits maps and unmaps memory of its own.
+TEST_F(MirrorRun, MappingWaitsWhileASignalHandlerMapsMemory) {
+  expect_mapping_waits({"/usr/bin/timeout", "-s", "KILL", "200"}, "alarms");
 }
 
 // Receive: exec() while other threads wait for drains. Expect: what they had of the channel is
