@@ -23,6 +23,7 @@
 #include <cerrno>
 #include <chrono>
 #include <mutex>
+#include <vector>
 
 namespace perdure::app {
 namespace {
@@ -327,7 +328,21 @@ Result<void> MirroredFile::follow_changes(std::span<const MirrorRange> ranges) {
       fmt::format("'{}' is cut or grows faster than it can be compared with its replicas", path_)};
 }
 
-Result<void> MirroredFile::make_durable(std::span<const MirrorRange> ranges) {
+/// Without what lies behind the mirror's end: a page goes on behind a mirror that is not as long as
+/// whole pages, and the file ends before.
+std::vector<MirrorRange> MirroredFile::inside(std::span<const MirrorRange> ranges) const {
+  std::vector<MirrorRange> parts;
+  parts.reserve(ranges.size());
+  for (const MirrorRange& range : ranges) {
+    if (range.at >= bytes_ || range.length == 0) continue;
+    parts.push_back({range.at, std::min(range.length, bytes_ - range.at)});
+  }
+  return parts;
+}
+
+Result<void> MirroredFile::make_durable(std::span<const MirrorRange> wanted) {
+  const std::vector<MirrorRange> ranges = inside(wanted);
+  if (ranges.empty()) return {};
   PERDURE_TRY_VOID(follow_changes(ranges));
   {
     const std::scoped_lock turn(turn_);  // of who waits to have it alone

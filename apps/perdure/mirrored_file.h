@@ -17,6 +17,7 @@
 #include <shared_mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace perdure::app {
 
@@ -40,7 +41,7 @@ class MirroredFile {
   /// Returns when all ranges are durable on the replicas that are in sync; waits for a quorum as
   /// long as it takes, or until `give_up`. Errors: Fenced, and those of follow(); SystemError: the
   /// file was made shorter, from then on.
-  Result<void> make_durable(std::span<const MirrorRange> ranges);
+  Result<void> make_durable(std::span<const MirrorRange> wanted);
   void give_up() { giving_up_ = true; }
   /// Tells the program there, from now on, which file this is. Null: no more. Requires: nobody is
   /// in one of the others.
@@ -73,6 +74,7 @@ class MirroredFile {
   void warn_of_minority();
   Result<void> open_mirror_again();
   Result<void> follow(bool mapped_anew);
+  std::vector<MirrorRange> inside(std::span<const MirrorRange> ranges) const;
   Result<bool> has_changed(std::span<const MirrorRange> ranges) const;
   Result<void> follow_changes(std::span<const MirrorRange> ranges);
   Error not_open() const;

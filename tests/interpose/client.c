@@ -48,6 +48,8 @@
  *                                   again
  *   client exec FILE COUNT          four threads persist, until it becomes itself anew by exec();
  *                                   so often
+ *   client odd FILE COUNT           makes FILE so many bytes longer than whole pages, and syncs all
+ *                                   of it
  *   client alarms FILE COUNT        syncs a line; when FILE.go is there, FILE grows and is mapped
  *                                   again, while a signal handler maps and unmaps memory; then a
  *                                   child and this one sync a line
@@ -498,6 +500,16 @@ static int map_under_alarms(const char* path, uint64_t count) {
   return child > 0 && waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
 }
 
+static int sync_odd_end(const char* path, uint64_t count) {
+  const size_t length = kFileBytes + (size_t)count;
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, (off_t)length) != 0) return fail("open", path);
+  char* bytes = map_all(file, length);
+  if (bytes == MAP_FAILED) return fail("mmap", path);
+  bytes[length - 1] = 'x';
+  return msync(bytes, length, MS_SYNC) == 0 ? 0 : fail("msync", path);
+}
+
 static int grow_and_leave(const char* path, uint64_t count) {
   if (without_library(path, count, 0, 0) != 0) return 1;
   return truncate(path, (off_t)2 * kFileBytes) == 0 ? 0 : fail("truncate", path);
@@ -586,6 +598,7 @@ int main(int argc, char** argv) {
   if (strcmp(how, "dirty") == 0) return store_twice(argv[2], count);
   if (strcmp(how, "exec") == 0) return exec_anew(argv, count);
   if (strcmp(how, "alarms") == 0) return map_under_alarms(argv[2], count);
+  if (strcmp(how, "odd") == 0) return sync_odd_end(argv[2], count);
   if (strcmp(how, "nameless") == 0) return grow_without_name(argv[2], count);
   if (strcmp(how, "longer") == 0) return grow_and_leave(argv[2], count);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);

@@ -1,6 +1,7 @@
 // `perdure mirror run`: programs of PMDK, unmodified, whose files are mirrored by three real
 // perdured processes; killed at random times. The judge reads the pools' files.
 #include <gtest/gtest.h>
+#include <perdure/mirror.h>
 
 #include <nlohmann/json.hpp>
 
@@ -312,6 +313,27 @@ TEST_F(MirrorRun, MsyncIsOfWholePages) {
   const std::string file = place_.file("file");
   const Outcome ran = cli::run(mirrored(file, {CLIENT, "word", file, "20"}));
   EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
+// The mirror was made by another program, and is no whole pages long. Expect: the last page of a
+// file that is as long can be synced.
+TEST_F(MirrorRun, AMirrorNeedNotBeWholePages) {
+  constexpr std::size_t kOdd = 100;
+  MirrorOptions options;
+  options.peers = {cluster_.address(0), cluster_.address(1), cluster_.address(2)};
+  options.pool = "orders";
+  options.quorum = 2;
+  options.transport = Transport::Tcp;
+  options.measure_costs = false;
+  std::vector<std::byte> bytes((std::size_t{1} << 20) + kOdd);
+  auto mirror = Mirror::open(MirrorMemory::bytes(bytes), options);
+  ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+  ASSERT_TRUE(mirror->close(std::chrono::seconds(30)).ok());
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "odd", file, std::to_string(kOdd)}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(std::filesystem::file_size(file), bytes.size());
   EXPECT_GE(equal_copies(file), 2);
 }
 
