@@ -88,7 +88,10 @@ Result<std::unique_ptr<MirroredFile>> MirroredFile::open(std::string path, Mirro
   std::unique_ptr<MirroredFile> file(new MirroredFile(std::move(path), std::move(options)));
   PERDURE_TRY_VOID(file->reserve());
   PERDURE_TRY(found, file->look());
-  if (found) PERDURE_TRY_VOID(file->overlay(*found));
+  if (found) {
+    PERDURE_TRY(opened, file->open_found(*found));
+    PERDURE_TRY_VOID(file->overlay(*found, opened));
+  }
   PERDURE_TRY_VOID(file->open_mirror());
   file->warn_of_minority();
   return file;
@@ -180,11 +183,16 @@ bool MirroredFile::is_as_compared(const struct ::stat& found, bool mapped_anew) 
          found.st_ctim.tv_nsec == changed_at_.tv_nsec;
 }
 
-/// Maps the file over the zeros: the one at the path, unless it is the one that is open here.
-Result<void> MirroredFile::overlay(const struct ::stat& found) {
+/// The one at the path, unless it is the one that is open here. To be closed by the caller.
+Result<int> MirroredFile::open_found(const struct ::stat& found) const {
   const int file = file_ >= 0 && is_mapped_here(found) ? ::fcntl(file_, F_DUPFD_CLOEXEC, 0)
                                                        : ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return errno_error(path_, errno);
+  return file;
+}
+
+/// Maps the file over the zeros. Keeps `file`, or closes it.
+Result<void> MirroredFile::overlay(const struct ::stat& found, int file) {
   const std::uint64_t cuts = shown_ != nullptr ? shown_->cuts.load() : 0;
   const bool cleaned = clean_pages(file);
   struct ::stat status = {};
@@ -224,6 +232,13 @@ Result<void> MirroredFile::overlay(const struct ::stat& found) {
 void MirroredFile::show_in(interpose::ChannelFile* shown) {
   shown_ = shown;
   if (shown_ != nullptr) interpose::show(*shown_, device_, inode_);
+}
+
+/// Whether the mirror could be opened with it, by what is kept beside the file.
+Result<void> MirroredFile::check_state(const struct ::stat& found) const {
+  const mirror::LocalStateFile state(path_, static_cast<std::uint64_t>(found.st_size));
+  PERDURE_TRY_VOID(state.check_whole());
+  return state.check_writable();
 }
 
 Result<void> MirroredFile::open_mirror() {
@@ -282,13 +297,23 @@ Result<void> MirroredFile::follow(bool mapped_anew) {
     found = here;
   }
   if (mirror_ && (!found || is_as_compared(*found, mapped_anew))) return {};
+  // What may be refused is asked for while the mirror is open: it goes on then.
+  int file = -1;
+  if (found) {
+    if (mirror_) PERDURE_TRY_VOID(check_state(*found));
+    PERDURE_TRY(opened, open_found(*found));
+    file = opened;
+  }
   // Opening compares all pages, so it does not matter how the new ones came to be what they are.
   if (mirror_) {
     auto closed = mirror_->close();
-    if (!closed.ok() && closed.code() == ErrorCode::Fenced) return closed;
+    if (!closed.ok() && closed.code() == ErrorCode::Fenced) {
+      if (file >= 0) ::close(file);
+      return closed;
+    }
     mirror_.reset();
   }
-  auto opened = found ? overlay(*found) : Result<void>();
+  auto opened = found ? overlay(*found, file) : Result<void>();
   if (opened.ok()) opened = open_mirror_again();
   if (!opened.ok()) why_not_open_ = opened.error();
   return opened;

@@ -36,7 +36,8 @@ class MirroredFile {
   /// The program maps what is now at the path. It is compared with the replicas as a whole, and
   /// meanwhile nothing is made durable; but not if nobody can have written to it since it was, by
   /// its time of change. Waits for a quorum as long as it takes, or until `give_up`.
-  /// Errors: as for open; Fenced.
+  /// Errors: as for open; Fenced. Where the file can not be had, or what is kept beside it can not
+  /// be written, the mirror goes on as it was.
   Result<void> follow() { return follow(true); }
   /// Returns when all ranges are durable on the replicas that are in sync; waits for a quorum as
   /// long as it takes, or until `give_up`. Errors: Fenced, and those of follow(); SystemError: the
@@ -69,7 +70,9 @@ class MirroredFile {
   bool is_as_compared(const struct ::stat& found, bool mapped_anew) const;
   Result<void> check_whole() const;
   Result<void> check_mirrored() const;
-  Result<void> overlay(const struct ::stat& found);
+  Result<int> open_found(const struct ::stat& found) const;
+  Result<void> overlay(const struct ::stat& found, int file);
+  Result<void> check_state(const struct ::stat& found) const;
   Result<void> open_mirror();
   void warn_of_minority();
   Result<void> open_mirror_again();

@@ -50,6 +50,9 @@
  *                                   so often
  *   client odd FILE COUNT           makes FILE so many bytes longer than whole pages, and syncs all
  *                                   of it
+ *   client refused FILE COUNT       maps it; then nothing can be kept beside it, and it can not be
+ *                                   mapped again; goes on with the first mapping, and, once that
+ *                                   has passed, with all of a FILE that has grown
  *   client alarms FILE COUNT        syncs a line; when FILE.go is there, FILE grows and is mapped
  *                                   again, while a signal handler maps and unmaps memory; then a
  *                                   child and this one sync a line
@@ -510,6 +513,25 @@ static int sync_odd_end(const char* path, uint64_t count) {
   return msync(bytes, length, MS_SYNC) == 0 ? 0 : fail("msync", path);
 }
 
+static int map_refused(const char* path, uint64_t count) {
+  char name[4096];
+  const size_t twice = (size_t)2 * kFileBytes;
+  snprintf(name, sizeof name, "%s.mirror.new", path);
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", path);
+  char* bytes = map_all(file, kFileBytes);
+  if (bytes == MAP_FAILED) return fail("mmap", path);
+  if (ftruncate(file, (off_t)twice) != 0 || mkdir(name, 0700) != 0) return fail("mkdir", name);
+  if (map_all(file, twice) != MAP_FAILED) return fail("mmap", "it should have been refused");
+  memcpy(bytes, &count, sizeof count);
+  if (msync(bytes, 4096, MS_SYNC) != 0) return fail("msync", path);
+  if (rmdir(name) != 0) return fail("rmdir", name);
+  char* all = map_all(file, twice);
+  if (all == MAP_FAILED) return fail("mmap", path);
+  memcpy(all + twice - 4096, &count, sizeof count);
+  return msync(all + twice - 4096, 4096, MS_SYNC) == 0 ? 0 : fail("msync", path);
+}
+
 static int grow_and_leave(const char* path, uint64_t count) {
   if (without_library(path, count, 0, 0) != 0) return 1;
   return truncate(path, (off_t)2 * kFileBytes) == 0 ? 0 : fail("truncate", path);
@@ -599,6 +621,7 @@ int main(int argc, char** argv) {
   if (strcmp(how, "exec") == 0) return exec_anew(argv, count);
   if (strcmp(how, "alarms") == 0) return map_under_alarms(argv[2], count);
   if (strcmp(how, "odd") == 0) return sync_odd_end(argv[2], count);
+  if (strcmp(how, "refused") == 0) return map_refused(argv[2], count);
   if (strcmp(how, "nameless") == 0) return grow_without_name(argv[2], count);
   if (strcmp(how, "longer") == 0) return grow_and_leave(argv[2], count);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);

@@ -418,6 +418,14 @@ TEST_F(MirrorRun, WhatIsCutOutOfAFileIsCutOutOfItsCopies) {
   }
 }
 
+TEST_F(MirrorRun, AMappingThatIsRefusedEndsNoOther) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "refused", file, "20"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(cli::contains(ran.err, "can not be written")) << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
 TEST_F(MirrorRun, AFileThatHasGrownUnseenIsSaidTo) {
   const std::string file = place_.file("file");
   const Outcome ran = cli::run(mirrored(file, {CLIENT, "longer", file, "20"}));
