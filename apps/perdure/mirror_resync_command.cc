@@ -203,15 +203,8 @@ Result<MirrorMemory> half_file(const std::string& half, std::uint64_t bytes) {
   return MirrorMemory::create_file(half, bytes);
 }
 
-/// The file that a name leads to, so that it is replaced, and not a symbolic link to it.
-std::string path_behind(const std::string& name) {
-  std::error_code failed;
-  const auto real = std::filesystem::weakly_canonical(name, failed);
-  return failed ? name : real.string();
-}
-
 ExitStatus run_restore(const ResyncCommand& command) {
-  const std::string local = path_behind(command.local);
+  const std::string local = mirror::path_behind(command.local);  // replaced, not a link to it
   if (!command.overwrite && ::access(local.c_str(), F_OK) == 0) {
     return refuse({ErrorCode::AlreadyExists,
                    fmt::format("'{}' is there: --overwrite replaces it when all is restored, and "

@@ -65,11 +65,23 @@ Result<void> write_durably(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+std::string path_behind(const std::string& name) {
+  constexpr int kLinksMax = 40;  // as the kernel
+  std::filesystem::path path = name;
+  std::error_code failed;
+  // weakly_canonical() leaves a link as it is that leads to a file which is not there.
+  for (int links = 0; links < kLinksMax && !std::filesystem::exists(path, failed); ++links) {
+    const auto to = std::filesystem::read_symlink(path, failed);
+    if (failed) break;
+    path = path.parent_path() / to;
+  }
+  const auto real = std::filesystem::weakly_canonical(path, failed);
+  return failed ? path.string() : real.string();
+}
+
 LocalStateFile::LocalStateFile(const std::string& file, std::uint64_t bytes)
     : file_(file), bytes_(bytes) {
-  std::error_code failed;
-  const auto real = std::filesystem::weakly_canonical(file, failed);
-  path_ = (failed ? file : real.string()) + ".mirror";
+  path_ = path_behind(file) + ".mirror";
 }
 
 Result<std::optional<LocalState>> LocalStateFile::read() const {

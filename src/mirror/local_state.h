@@ -27,6 +27,9 @@ struct LocalState {
   bool operator==(const LocalState&) const = default;
 };
 
+/// The file that a name leads to, also through symbolic links to one that is not there.
+std::string path_behind(const std::string& name);
+
 /// Where it is kept.
 class LocalStateFile {
  public:

@@ -206,6 +206,24 @@ TEST_F(MirrorCommand, ASymbolicLinkIsNotTheFileThatIsRestored) {
   EXPECT_EQ(read_file(local_), whole);
 }
 
+// The same where the file that the link leads to is lost.
+TEST_F(MirrorCommand, ALinkToALostFileIsNotReplaced) {
+  create();
+  const std::string whole = read_file(local_);
+  std::filesystem::create_directory(place_.file("links"));
+  const std::string link = place_.file("links/link");
+  // By way of another one, and relative to where the link is.
+  std::filesystem::create_symlink("second", link);
+  std::filesystem::create_symlink("../tree", place_.file("links/second"));
+  ASSERT_EQ(::unlink(local_.c_str()), 0);
+  const Outcome restored = run(command("restore", {"--local", link}));
+  EXPECT_EQ(restored.status, 0) << restored.err;
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_file(local_), whole);
+  EXPECT_TRUE(std::filesystem::exists(local_ + ".mirror"));
+  EXPECT_FALSE(std::filesystem::exists(link + ".mirror"));
+}
+
 // The copying of a replica over the file was cut off. Expect: nobody takes that for what counts,
 // until it is copied again.
 TEST_F(MirrorCommand, AFileThatIsHalfCopiedDoesNotCount) {
