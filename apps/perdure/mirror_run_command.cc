@@ -188,8 +188,10 @@ ExitStatus run_mirror_run(const MirrorRunOptions& options) {
   if (!ran->mirrored.ok()) return fail(ran->mirrored.error());
   if (ran->end.status == 0) return ExitStatus::Ok;
   print_error(
-      {ErrorCode::SystemError, fmt::format("'{}' ended {}; its files are mirrored as it left them",
-                                           options.program.front(), describe(ran->end))});
+      {ErrorCode::SystemError,
+       fmt::format("'{}' ended {}; its replicas have what it had made durable, and may have "
+                   "what it stored since or not",
+                   options.program.front(), describe(ran->end))});
   return ExitStatus::Failed;
 }
 

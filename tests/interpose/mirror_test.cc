@@ -418,6 +418,16 @@ TEST_F(MirrorRun, WhatIsCutOutOfAFileIsCutOutOfItsCopies) {
   }
 }
 
+// Receive: a store that no drain follows, and abort(). Expect: nobody says that it is mirrored.
+TEST_F(MirrorRun, WhatWasNotMadeDurableIsNotSaidToBeMirrored) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "killed", file, "20"}));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_LE(equal_copies(file), 1) << "of one that was still being compared";
+  EXPECT_TRUE(cli::contains(ran.err, "have what it had made durable")) << ran.err;
+  EXPECT_FALSE(cli::contains(ran.err, "as it left them")) << ran.err;
+}
+
 TEST_F(MirrorRun, AMappingThatIsRefusedEndsNoOther) {
   const std::string file = place_.file("file");
   const Outcome ran = cli::run(mirrored(file, {CLIENT, "refused", file, "20"}));
