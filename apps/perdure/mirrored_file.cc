@@ -366,9 +366,9 @@ std::vector<MirrorRange> MirroredFile::inside(std::span<const MirrorRange> range
 }
 
 Result<void> MirroredFile::make_durable(std::span<const MirrorRange> wanted) {
+  PERDURE_TRY_VOID(follow_changes(wanted));  // which refuses a file that is longer than the mirror
   const std::vector<MirrorRange> ranges = inside(wanted);
   if (ranges.empty()) return {};
-  PERDURE_TRY_VOID(follow_changes(ranges));
   {
     const std::scoped_lock turn(turn_);  // of who waits to have it alone
   }

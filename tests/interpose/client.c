@@ -55,6 +55,8 @@
  *                                   has passed, with all of a FILE that has grown
  *   client killed FILE COUNT        syncs a line of the first page, stores to the second, and is
  *                                   killed
+ *   client beyond FILE COUNT        maps 32 times what FILE has; FILE grows to that, and a line at
+ *                                   its end is synced
  *   client alarms FILE COUNT        syncs a line; when FILE.go is there, FILE grows and is mapped
  *                                   again, while a signal handler maps and unmaps memory; then a
  *                                   child and this one sync a line
@@ -545,6 +547,19 @@ static int store_and_die(const char* path, uint64_t count) {
   return raise(SIGKILL);
 }
 
+static int grow_beyond(const char* path, uint64_t count) {
+  const size_t much = (size_t)32 * kFileBytes;
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", path);
+  char* bytes = map_all(file, much);
+  if (bytes == MAP_FAILED) return fail("mmap", path);
+  if (ftruncate(file, (off_t)much) != 0) return fail("ftruncate", path);
+  memcpy(bytes + much - 4096, &count, sizeof count);
+  if (msync(bytes + much - 4096, 4096, MS_SYNC) == 0) puts("synced");
+  fflush(stdout);
+  return 0;
+}
+
 static int grow_and_leave(const char* path, uint64_t count) {
   if (without_library(path, count, 0, 0) != 0) return 1;
   return truncate(path, (off_t)2 * kFileBytes) == 0 ? 0 : fail("truncate", path);
@@ -636,6 +651,7 @@ int main(int argc, char** argv) {
   if (strcmp(how, "odd") == 0) return sync_odd_end(argv[2], count);
   if (strcmp(how, "refused") == 0) return map_refused(argv[2], count);
   if (strcmp(how, "killed") == 0) return store_and_die(argv[2], count);
+  if (strcmp(how, "beyond") == 0) return grow_beyond(argv[2], count);
   if (strcmp(how, "nameless") == 0) return grow_without_name(argv[2], count);
   if (strcmp(how, "longer") == 0) return grow_and_leave(argv[2], count);
   if (strcmp(how, "waits") == 0) return wait_and_grow(argv[2], count);

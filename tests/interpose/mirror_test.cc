@@ -337,6 +337,15 @@ TEST_F(MirrorRun, AMirrorNeedNotBeWholePages) {
   EXPECT_GE(equal_copies(file), 2);
 }
 
+// Receive: msync of bytes for which the mirror has no room. Expect: it does not return.
+TEST_F(MirrorRun, WhatTheMirrorHasNoRoomForIsNotAcknowledged) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "beyond", file, "20"}));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(cli::contains(ran.err, "has room for")) << ran.err;
+  EXPECT_FALSE(cli::contains(ran.out, "synced")) << ran.out;
+}
+
 TEST_F(MirrorRun, ASignalHandlerThatLeavesACallHidesNothingOfWhatFollows) {
   const std::string file = place_.file("file");
   const Outcome ran = cli::run(mirrored(file, {CLIENT, "jump", file, "20"}));
