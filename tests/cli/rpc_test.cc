@@ -637,7 +637,7 @@ TEST(RpcService, SaysWhoExecutesAndHowFarEachClientIs) {
     return document.at("state") == "ended" && document.at("clients")[0].at("waiting") == 1;
   };
   for (const Deadline end = Deadline::after(std::chrono::seconds(30)); !settled();) {
-    ASSERT_FALSE(end.passed()) << json.dump(2);
+    ASSERT_FALSE(end.passed()) << document.dump(2);
   }
   const std::string text = run(words).out;
   EXPECT_TRUE(contains(text, "service 'bank': nobody executes it; the last one was ")) << text;
