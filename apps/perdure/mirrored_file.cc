@@ -188,7 +188,23 @@ Result<int> MirroredFile::open_found(const struct ::stat& found) const {
   const int file = file_ >= 0 && is_mapped_here(found) ? ::fcntl(file_, F_DUPFD_CLOEXEC, 0)
                                                        : ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return errno_error(path_, errno);
+  if (is_other(file, found)) {
+    ::close(file);
+    return was_replaced();
+  }
   return file;
+}
+
+bool MirroredFile::is_other(int file, const struct ::stat& found) {
+  struct ::stat status = {};
+  return ::fstat(file, &status) != 0 || status.st_ino != found.st_ino ||
+         status.st_dev != found.st_dev || status.st_size < found.st_size;
+}
+
+Error MirroredFile::was_replaced() const {
+  return {ErrorCode::SystemError,
+          fmt::format("'{}' was replaced or made shorter while it was being mapped: map it again",
+                      path_)};
 }
 
 /// Maps the file over the zeros. Keeps `file`, or closes it.
@@ -196,13 +212,9 @@ Result<void> MirroredFile::overlay(const struct ::stat& found, int file) {
   const std::uint64_t cuts = shown_ != nullptr ? shown_->cuts.load() : 0;
   const bool cleaned = clean_pages(file);
   struct ::stat status = {};
-  if (::fstat(file, &status) != 0 || status.st_ino != found.st_ino ||
-      status.st_dev != found.st_dev || status.st_size < found.st_size) {
+  if (is_other(file, found) || ::fstat(file, &status) != 0) {
     ::close(file);
-    return Error{ErrorCode::SystemError,
-                 fmt::format("'{}' was replaced or made shorter while it was being mapped: map it "
-                             "again",
-                             path_)};
+    return was_replaced();
   }
   const bool times_tell = cleaned && is_long_ago(status);
   const auto size = static_cast<std::uint64_t>(found.st_size);
@@ -246,6 +258,7 @@ Result<void> MirroredFile::open_mirror() {
                                              {memory_, bytes_}, *guard_);
   PERDURE_TRY(mirror, Mirror::open(std::move(memory), options_));
   mirror_.emplace(std::move(mirror));
+  options_.take_over = false;  // once: who has taken over since is not fenced in turn
   return {};
 }
 

@@ -71,6 +71,8 @@ class MirroredFile {
   Result<void> check_whole() const;
   Result<void> check_mirrored() const;
   Result<int> open_found(const struct ::stat& found) const;
+  static bool is_other(int file, const struct ::stat& found);
+  Error was_replaced() const;
   Result<void> overlay(const struct ::stat& found, int file);
   Result<void> check_state(const struct ::stat& found) const;
   Result<void> open_mirror();

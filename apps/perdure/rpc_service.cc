@@ -58,6 +58,7 @@ struct ServiceSeen {
   std::uint64_t effects_bytes = 0;
   PoolDescription server;  // of the newest server's pool of effects
   std::map<std::string, ClientSeen> clients;
+  bool left_out = false;  // a peer: it did not answer
 };
 
 ReplicatedRpcGroup group_of(const ServiceCommand& command) {
@@ -113,6 +114,7 @@ void look_at_pools(const ServiceCommand& command, ServiceSeen& seen) {
     const auto pools = list_pools(peer, command.peers.timeout());
     if (!pools.ok()) {
       print_warning(fmt::format("{} is left out: {}", peer, pools.error().message));
+      seen.left_out = true;
       continue;
     }
     for (const PoolDescription& pool : *pools) {
@@ -133,6 +135,7 @@ Result<ServiceSeen> look_at_service(const ServiceCommand& command) {
   const ReplicatedRpcGroup group = group_of(command);
   PERDURE_TRY_VOID(replicated_rpc::check_group(group));
   ServiceSeen seen;
+  look_at_pools(command, seen);  // before the effects: a server says there that it ends, then goes
   auto kept = read_effects(group, seen.effects);
   if (!kept.ok() && kept.code() == ErrorCode::NotFound) {
     return Error{ErrorCode::NotFound, fmt::format("these peers have no service '{}': {}",
@@ -140,7 +143,6 @@ Result<ServiceSeen> look_at_service(const ServiceCommand& command) {
   }
   PERDURE_TRY(bytes, std::move(kept));
   seen.effects_bytes = bytes;
-  look_at_pools(command, seen);
   for (const auto& [name, place] : seen.effects.places()) {
     seen.clients[name].client_id = place.client_id;
     seen.clients[name].applied = place.applied;
@@ -153,9 +155,16 @@ Result<ServiceSeen> look_at_service(const ServiceCommand& command) {
   return seen;
 }
 
+/// Of nobody that is seen: a peer that is left out may have the server's session, or nothing was
+/// ever said of servers that begin or end.
+bool is_unknown(const ServiceSeen& seen) {
+  return (seen.effects.is_open() && seen.left_out) || !seen.effects.knows_of_openings();
+}
+
 /// In one word, which the document has, too.
 const char* state_of(const ServiceSeen& seen) {
   if (seen.server.writer_present) return "executing";
+  if (is_unknown(seen)) return "unknown";
   return seen.effects.is_open() ? "died" : "ended";
 }
 
@@ -163,6 +172,12 @@ std::string headline(const ServiceSeen& seen) {
   const std::string server =
       fmt::format("'{}', epoch {}", seen.server.writer_name, seen.server.epoch.value);
   if (seen.server.writer_present) return "executed by " + server;
+  if (is_unknown(seen)) {
+    return fmt::format(
+        "nobody is seen that executes it; the last one was {}, and whether it has "
+        "ended is not known{}",
+        server, seen.left_out ? ": not every peer answers" : "");
+  }
   return fmt::format("nobody executes it; the last one was {}, and has ended {}", server,
                      seen.effects.is_open() ? "without a word" : "in order");
 }
@@ -174,7 +189,9 @@ std::string service_text(const ServiceCommand& command, const ServiceSeen& seen)
       command.service, headline(seen), sizes.application, format_bytes(sizes.data_bytes),
       counted(sizes.clients_max, "client"), format_bytes(seen.effects_bytes));
   if (seen.effects.is_careful()) {
-    text += "  a server has ended without a word: calls of that time are tried one at a time\n";
+    text +=
+        "  the server before had not said that it ends: calls of that time are tried one at a "
+        "time\n";
   }
   if (seen.clients.empty()) return text;
   text += fmt::format("\n  {:<34}{:<18}{:>12}{:>10}{:>10}\n", "client", "id", "applied", "waiting",

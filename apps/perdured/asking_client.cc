@@ -31,6 +31,8 @@ AskingClient::AskingClient(Descriptor connection, std::string address, Deadline 
   set(IPPROTO_TCP, TCP_KEEPIDLE, kAliveIdleS);
   set(IPPROTO_TCP, TCP_KEEPINTVL, kAliveEveryS);
   set(IPPROTO_TCP, TCP_KEEPCNT, kAliveTries);
+  // Where something is not acknowledged nobody asks whether the other end is alive.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * (kAliveIdleS + kAliveTries * kAliveEveryS));
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 

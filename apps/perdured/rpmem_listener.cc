@@ -28,6 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kSignalled = 128;  // of a status: from here on a signal has ended it
 constexpr std::size_t kWaitingMax = 64;
 constexpr int kAcceptBurst = 16;  // then those that came are heard
 constexpr Nanoseconds kAskWithin = std::chrono::seconds(5);
@@ -333,7 +334,7 @@ void RpmemListener::say_ended(const Served& served, pid_t process, int status) {
       failed ? Severity::Warning : Severity::Info,
       fmt::format("rpmem: client {} has gone{}, and rpmemd {} ended with status {} after {} s{}",
                   served.address, set.empty() ? "" : " from the set '" + set + "'", process, status,
-                  seconds.count(), failed ? "; its log says why" : ""));
+                  seconds.count(), failed && status < kSignalled ? "; its log says why" : ""));
 }
 
 void RpmemListener::end_all() {

@@ -22,6 +22,7 @@
 #include "command_line/command_line.h"
 #include "control/version.h"
 #include "core/errno_error.h"
+#include "core/log_message.h"
 #include "core/text_file.h"
 #include "core/try.h"
 #include "fabric/open_device.h"
@@ -277,15 +278,17 @@ int serve(const DaemonConfig& config, Channel& channel, int report_to) {
   if (report_to != 0) within = Deadline::after(kFirstRequestWithin);
   while (!host.closed()) {
     const auto request = channel.receive(within);
-    within.reset();
     // The client is gone, and may come again at once: the locks on the parts end with the process,
     // and all that was acknowledged is durable.
     if (!request.ok()) {
       host.remove_unused();
-      ::_exit(request.code() == ErrorCode::Disconnected ? 0 : EPROTO);
+      if (request.code() == ErrorCode::Disconnected) ::_exit(0);
+      log_message(Severity::Error, "the client is not served: " + request.error().message);
+      ::_exit(EPROTO);
     }
     const Frame answer = host.handle(*request);
     report_set(report_to, *request, answer);
+    if (host.serves()) within.reset();
     if (!channel.send(answer, Deadline::after(kSendWithin))) {
       host.remove_unused();
       return 0;

@@ -94,7 +94,7 @@ struct ReplicatedRpcClientPlace {
 struct ReplicatedRpcServerStatus {
   Epoch epoch;
   std::uint64_t executed = 0;    // calls since it was opened, refused ones among them
-  std::uint64_t refused = 0;     // by their handlers, or for want of one
+  std::uint64_t refused = 0;     // by their handlers, for want of one, or set aside
   std::uint64_t set_aside = 0;   // refused, for servers have ended in their handlers
   std::uint64_t rounds = 0;      // copies of everything that were written, so that old effects go
   std::optional<Error> waiting;  // for what it waits: of the quorum, for example

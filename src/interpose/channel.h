@@ -97,13 +97,15 @@ inline void futex_wake(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
+inline bool is_shown(const ChannelFile& file, std::uint64_t device, std::uint64_t inode) {
+  return inode != 0 && file.inode.load() == inode && file.device.load() == device;
+}
+/// The same file again is shown throughout: what is drained meanwhile waits for its comparison.
 inline void show(ChannelFile& file, std::uint64_t device, std::uint64_t inode) {
+  if (is_shown(file, device, inode)) return;
   file.inode.store(0);
   file.device.store(device);
   file.inode.store(inode);
-}
-inline bool is_shown(const ChannelFile& file, std::uint64_t device, std::uint64_t inode) {
-  return inode != 0 && file.inode.load() == inode && file.device.load() == device;
 }
 
 inline LaneState state_of(const ChannelLane& lane) {

@@ -116,6 +116,10 @@ class Alone {
   sigset_t before_;
 };
 
+/// The calling thread is in what can not be entered twice. Of a thread that left it by siglongjmp()
+/// that stays so.
+thread_local volatile bool inside = false;
+
 sigset_t before_fork_set;  // of the thread that forks, which has the lock
 
 void before_fork() {
@@ -128,6 +132,11 @@ void after_fork() {
   unlock_table(before);
 }
 void after_fork_in_child() {
+  if (inside) {  // what it would go on with is the parent's
+    give_up_watching(
+        "a signal handler of this program has forked while its thread makes something durable: the "
+        "child ends here");
+  }
   const pthread_rwlock_t fresh = PTHREAD_RWLOCK_INITIALIZER;
   table_lock = fresh;
   if (Backend* const to = backend()) to->forked();
@@ -138,10 +147,6 @@ void watch_forks() {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, [] { pthread_atfork(before_fork, after_fork, after_fork_in_child); });
 }
-
-/// The calling thread is in what can not be entered twice. Of a thread that left it by siglongjmp()
-/// that stays so.
-thread_local volatile bool inside = false;
 
 class Inside {
  public:

@@ -58,13 +58,13 @@ int truncate_named(const char* path, off_t length) {
   return outcome;
 }
 
-/// What only allocates changes no byte.
+/// What only allocates changes no byte. What failed may have done a part.
 int allocate(int descriptor, int mode, off_t offset, off_t length) {
   const int outcome = raw_fallocate(descriptor, mode, offset, length);
   struct ::stat status = {};
-  if (outcome == 0 && (mode & ~FALLOC_FL_KEEP_SIZE) != 0 && ::fstat(descriptor, &status) == 0) {
-    cut(status);
-  }
+  const int error = errno;
+  if ((mode & ~FALLOC_FL_KEEP_SIZE) != 0 && ::fstat(descriptor, &status) == 0) cut(status);
+  errno = error;
   return outcome;
 }
 
@@ -107,7 +107,10 @@ int msync(void* at, std::size_t length, int flags) {
 
 int madvise(void* at, std::size_t length, int advice) noexcept {
   const int outcome = raw_madvise(at, length, advice);
-  if (outcome == 0 && advice == MADV_REMOVE) cut(static_cast<char*>(at), whole_pages(length));
+  const int error = errno;
+  // Of several mappings some may have been cut before it failed at another one.
+  if (advice == MADV_REMOVE) cut(static_cast<char*>(at), whole_pages(length));
+  errno = error;
   return outcome;
 }
 

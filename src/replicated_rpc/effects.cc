@@ -273,6 +273,7 @@ Result<void> Effects::apply_item(const RecordItem& item, Lsn lsn) {
       return {};
     case ItemType::Opened: note_opened(item.number); return {};
     case ItemType::Ended:
+      knows_of_openings_ = true;
       open_ = careful_ = false;
       trying_.reset();
       return {};
@@ -324,7 +325,7 @@ void Effects::note_opened(std::uint64_t flags) {
     ++tried.ends;
   }
   trying_.reset();
-  open_ = true;
+  open_ = knows_of_openings_ = true;
   careful_ = (flags & kCareful) != 0;
 }
 

@@ -111,6 +111,8 @@ class Effects {
 
   /// A server has begun to execute, and has not ended in order.
   bool is_open() const { return open_; }
+  /// Whether anything was ever said of that: in version 1 it was not.
+  bool knows_of_openings() const { return knows_of_openings_; }
   /// That server tried calls one at a time.
   bool is_careful() const { return careful_; }
   /// `died`: the server before has ended without a word. Then the call that it tried has ended it.
@@ -155,6 +157,7 @@ class Effects {
   std::vector<std::byte> record_;  // of the transaction
   std::vector<std::byte> reply_;
   bool open_ = false;
+  bool knows_of_openings_ = false;
   bool careful_ = false;
   std::string trying_name_;  // of its client
   std::optional<Tried> trying_;

@@ -65,7 +65,7 @@ std::string metrics_text(const std::string& service, const ReplicatedRpcServerSt
   served.counter("perdure_replicated_rpc_executed_total",
                  "Calls executed since it was opened, refused ones among them.", status.executed);
   served.counter("perdure_replicated_rpc_refused_total",
-                 "Calls refused by their handlers, or for want of one.", status.refused);
+                 "Calls refused by their handlers, for want of one, or set aside.", status.refused);
   served.counter("perdure_replicated_rpc_set_aside_total",
                  "Calls refused since servers have ended in their handlers.", status.set_aside);
   served.gauge("perdure_replicated_rpc_careful_clients",

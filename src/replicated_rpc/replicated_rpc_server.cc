@@ -27,8 +27,21 @@
 
 namespace perdure {
 
+namespace replicated_rpc {
+/// A call that is executed alone, for a server may have ended in it. The stages in their order:
+/// it is noted, and the note committed; it is executed; its effects are committed.
+struct Trial {
+  enum class Stage { Note, Execute, Settle };
+  Stage stage = Stage::Note;
+  std::string client;
+  std::vector<std::byte> payload;
+  RpcCall call;  // of these two
+};
+}  // namespace replicated_rpc
+
 using replicated_rpc::Effects;
 using replicated_rpc::Sizes;
+using replicated_rpc::Trial;
 
 namespace {
 
@@ -102,15 +115,6 @@ class ReplicatedRpcServer::State {
   const std::uint32_t process = forks_so_far();
 
  private:
-  /// A call that is executed alone, for a server may have ended in it. The stages in their order:
-  /// it is noted, and the note committed; it is executed; its effects are committed.
-  struct Trial {
-    enum class Stage { Note, Execute, Settle };
-    Stage stage = Stage::Note;
-    std::string client;
-    std::vector<std::byte> payload;
-    RpcCall call;  // of these two
-  };
   /// The calls of one client.
   struct Calls {
     std::optional<LogReader> reader;
@@ -218,7 +222,7 @@ Result<void> ReplicatedRpcServer::State::open() {
   }
   counted_.epoch = log_->status().epoch;
   died_ = effects_.is_open() && !lives;
-  careful_ = died_ || effects_.is_careful();
+  careful_ = effects_.is_open() || effects_.is_careful();  // what seems to live may be ending
   return {};
 }
 
@@ -274,9 +278,8 @@ void ReplicatedRpcServer::State::run() {
 /// So that the next server does not take it for one that a call has ended.
 void ReplicatedRpcServer::State::end() {
   MutexLock lock(mutex_);
-  if (opening_ != Opening::Noted || counted_.failure || counted_.waiting || !pending_.empty()) {
-    return;
-  }
+  // What it has executed and not appended is executed again by the next one.
+  if (opening_ == Opening::Unsaid || counted_.failure) return;
   const auto said = log_->append(effects_.note_ended());
   if (said.ok()) (void)log_->wait(*said, Level::Committed, kEndWithin);
 }
@@ -368,7 +371,11 @@ void ReplicatedRpcServer::State::look_for_clients() {
     Calls& calls = place->second;
     if (found_now) calls.careful = careful_;
     std::string& uuid = calls.pools[peer];
-    if (!uuid.empty() && uuid != pool.uuid) calls = Calls{};  // nothing of the old pool is about it
+    if (!uuid.empty() && uuid != pool.uuid) {
+      const bool careful = calls.careful;
+      calls = Calls{};  // nothing of the old pool is about it
+      calls.careful = careful;
+    }
     calls.pools[peer] = pool.uuid;
     calls.listed_by.insert(peer);
     const bool known = pool.epoch <= calls.resolved;
@@ -495,7 +502,8 @@ Result<void> ReplicatedRpcServer::State::take(const std::string& name, const Rec
   call.order_key = asked.order_key;
   call.payload = asked.payload;
   call.generation = record.epoch.value;
-  if (!alone) {
+  // Whoever has ended servers is tried alone, also by one that is not careful.
+  if (!alone && effects_.ends_in(call) == 0) {
     execute(call);
     return {};
   }

@@ -269,11 +269,13 @@ Result<std::uint64_t> Caller::post(std::uint64_t first, std::uint64_t last) {
 }
 
 /// A call that is sent alone, where who waits waits for replies. Where durability takes a system
-/// call the planned method is used: its flush does not hold up the session's thread.
+/// call the planned method is used, for its flush does not hold up the session's thread; and so it
+/// is where the user forced WRITE.
 bool Caller::goes_with_question() const {
   const bool alone = begun_ == posted_ + 1 && received_ == posted_ && session_.idle();
   return replies_lately_ && alone && asking_ == 0 && rest_head_.sequence == 0 &&
          kCallHeadBytes + flight(begun_).bytes <= kRequestBytesMax &&
+         options_.primary.value_or(Primary::Send) == Primary::Send &&
          session_.connection().pool.profile.domain != PersistenceDomain::Page;
 }
 

@@ -44,6 +44,8 @@ class PoolHost {
   Frame handle(const Frame& request);
   /// Whether a request has closed the pool: nothing more is to be handled.
   bool closed() const { return closed_; }
+  /// Whether its client has a pool.
+  bool serves() const { return service_ != nullptr; }
   /// What its sessions have to do, where they have no threads: see PeerService::pump.
   bool pump() { return service_ != nullptr && service_->pump(); }
   /// The client is gone without closing the pool: what it had made and never got a session with is
