@@ -37,7 +37,7 @@ HOST_TARGETS = ("perdure_lab_emulated_methods",)
 # Not linked, but loaded by perdured and perdure when a device over tcp is opened.
 LOADED = ("libfabric.so.1",)
 # Libraries in front of perdured or rpmemd, each of one source.
-PRELOADED = ("visible_only", "on_demand_in_name", "rights_stay", "count_registrations",
+PRELOADED = ("on_demand_in_name", "rights_stay", "count_registrations",
              "part_on_device")
 # These belong to the guest's libc, compiler run time and rdma-core, never to this machine's.
 GUESTS_OWN = re.compile(r"(ld-linux|libc\.|libm\.|libpthread|libdl|librt|libstdc\+\+|libgcc_s|"

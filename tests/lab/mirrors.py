@@ -12,9 +12,6 @@ from pair import PEER, POOL, POOL_MIB
 from power import CUT_SECONDS_MAX, EVICTIONS, MOMENT_SECONDS_MAX
 from report import Failed
 from responder import Declaration
-from vm import GuestError
-from wrong_methods import row
-from wrong_methods import judge as judge_methods
 
 # rxe may keep a process that was killed for a while (losses.py).
 KILL_SECONDS_MAX = 120
@@ -27,8 +24,6 @@ AFTER_A_LOSS = 20          # updates more, where the writer outlives it
 
 # Memory that loses everything when the power fails, and is declared to have a battery.
 BATTERY = Declaration(domain="wsp")
-# What is declared too much of an ADR machine, and the words of the table.
-WRONG = (("WRITE completion taken as durable by a mirror", BATTERY),)
 
 
 def of_fabric(fabric, scenario, cuts):
@@ -44,10 +39,6 @@ def of_fabric(fabric, scenario, cuts):
         found.append(scenario(f"mirror_killed_{fabric.name}", "eadr",
                               KILL_SECONDS_MAX * (2 * kills + 1),
                               functools.partial(kills_in, fabric, kills), fabric.why_not))
-    if fabric.name == "rxe":
-        found.append(scenario(f"wrong_mirror_{fabric.name}", "adr",
-                              CUT_SECONDS_MAX * (len(WRONG) + 2),
-                              functools.partial(wrong_in, fabric), fabric.why_not))
     return found
 
 
@@ -197,48 +188,3 @@ def judge(pair, compare):
         raise Failed("the writer ended in good order, and its replica is not what it has: " +
                      pair.writer.try_run(f"cmp -l {KEPT} {FILE} | head -n 20")[1])
     return int(found.group(1))
-
-
-# --- wrong methods
-
-
-def wrong_in(fabric, context):
-    """The mirror is told more than the machine keeps, and has to lose what it acknowledged; told
-    what is so, it has not."""
-    pair = context.pair("adr")
-    rows = [wrong_cut(pair, fabric, words, declared, context.prng(words))
-            for words, declared in WRONG]
-    right = wrong_cut(pair, fabric, "a mirror as planned", None, context.prng("right"))
-    return judge_methods(rows, [right])
-
-
-def wrong_cut(pair, fabric, words, declared, prng):
-    pair.begin(fabric)
-    clear(pair)
-    # The mirror itself is made durable as it should be.
-    start(pair, prng)
-    pair.end_writer()
-    before = pair.acknowledged()
-    options = ""
-    if declared:
-        pair.server.declare(declared)
-        options = "--primary write --measure-costs 0"  # the same method whatever the load
-    methods = start(pair, prng, options)["methods"]
-    # Even a cache that has evicted most of what was dirty, by chance, does not help.
-    pair.cut_responder(prng.random(), EVICTIONS[-1])
-    pair.server.declared = Declaration()
-    pair.end_writer()
-    pair.restore_responder()
-    acknowledged = pair.acknowledged() - before
-    return row(f"{words} ({methods})", fabric.name, pair.kind, 1, acknowledged,
-               lost_updates(pair, acknowledged))
-
-
-def lost_updates(pair, acknowledged):
-    """Of the last ones. A copy that can not be had has lost them all."""
-    try:
-        _, said = restore(pair)
-    except GuestError:
-        return acknowledged
-    lost = re.search(r"^found \d+ lost (\d+)$", said, re.MULTILINE)
-    return min(int(lost.group(1)), acknowledged) if lost else acknowledged

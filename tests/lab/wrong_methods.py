@@ -18,7 +18,6 @@ CUTS = 1                # of each method, in the lab
 EMULATED_CUTS = 400     # of each method, on the emulated fabric
 EMULATED_SECONDS_MAX = 120
 # In front of perdured: an RNIC whose FLUSH reaches visibility, and not persistence.
-VISIBLE_ONLY = "/run/perdure/lib/visible_only.so"
 # And one that says it pages on demand, and pins.
 ON_DEMAND_IN_NAME = "/run/perdure/lib/on_demand_in_name.so"
 
@@ -42,8 +41,8 @@ COMPLETION = Wrong("wrong_completion", "WRITE completion taken as durable",
 # By all of these the processor writes, through its caches, and the planner knows that whatever is
 # said of DDIO: it takes a battery to believe in.
 VISIBILITY = Wrong("wrong_visibility", "flush to visibility taken as durable",
-                   {"tcp": Declaration(domain="wsp"), "siw": Declaration(domain="wsp"),
-                    "rxe": Declaration(domain="mhp", preload=VISIBLE_ONLY)}, "write-flush")
+                   {"tcp": Declaration(domain="wsp"), "siw": Declaration(domain="wsp")},
+                   "write-flush")
 # A page of a file that the RNIC holds pinned (Linux before 6.5) is clean once it was written back,
 # and stays so whatever the RNIC writes: msync has nothing to do, and says so.
 CLEAN_PAGE = Wrong("wrong_clean_page", "msync of a page that the RNIC wrote, taken as durable",
