@@ -214,9 +214,9 @@ Answer find_deletable(const PoolCommand& command, const std::string& address,
                              "pool close)",
                              pool.writer_name, pool.name)};
   }
-  const auto may_go = peer->check_deletion(pool.name, pool.uuid, deadline);
+  auto may_go = peer->check_deletion(pool.name, pool.uuid, deadline);
   const bool is_told = may_go.ok() || may_go.code() != ErrorCode::InvalidArgument;  // older daemons
-  if (is_told) PERDURE_TRY_VOID(may_go);
+  if (is_told) PERDURE_TRY_VOID(std::move(may_go));
   return one(std::move(pool));
 }
 

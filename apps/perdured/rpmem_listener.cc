@@ -57,7 +57,8 @@ Result<std::string> find_program(const std::string& name) {
   const char* const path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nobody sets it
   std::istringstream directories(path == nullptr ? "/usr/bin:/bin" : path);
   for (std::string each; std::getline(directories, each, ':');) {
-    if (!each.empty() && can_be_run(each + "/" + name)) return each + "/" + name;
+    const std::string whole = fmt::format("{}/{}", each, name);
+    if (!each.empty() && can_be_run(whole)) return whole;
   }
   return Error{ErrorCode::NotFound,
                fmt::format("[rpmem] rpmemd = \"{}\": there is no such program in PATH; install it, "

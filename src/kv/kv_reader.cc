@@ -1,6 +1,8 @@
 // Look-ups: see kv_reader.h.
 #include "kv/kv_reader.h"
 
+#include <perdure/kv.h>
+
 #include <algorithm>
 #include <cstring>
 
