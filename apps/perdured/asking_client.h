@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/clock.h"
-#include "descriptor.h"
+#include "core/descriptor.h"
 
 namespace perdure::daemon {
 

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "core/errno_error.h"
+#include "core/spawn_settings.h"
 #include "rpmem/asked_command.h"
 
 extern char** environ;
@@ -26,34 +27,6 @@ constexpr int kFirstDescriptor = 10;  // here: none of those that the child begi
 constexpr int kSignalStatus = 128;    // as of a shell
 constexpr int kUnknownStatus = 255;   // somebody else has waited for it
 constexpr std::string_view kEnds = "SSH_CONNECTION=";
-
-class SpawnSettings {
- public:
-  SpawnSettings() {
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    sigset_t usual;
-    sigemptyset(&usual);
-    for (const int each : {SIGPIPE, SIGCHLD, SIGINT, SIGTERM, SIGUSR1}) sigaddset(&usual, each);
-    posix_spawnattr_setsigdefault(&attributes, &usual);
-    // Its own group: what a terminal sends to perdured is for perdured, which ends its children.
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  }
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-};
 
 /// The same open file at a number that no standard stream has. Below zero: errno says why not.
 Descriptor above_standard(int descriptor) {
@@ -118,7 +91,7 @@ Result<RpmemChild> RpmemChild::start(std::vector<std::string> command,
   command.insert(command.end(), {"--report-to", std::to_string(kReportDescriptor)});
   child.removes_ = add_asked(command, asked);
   std::vector<std::string> environment = environment_for(streams.number());
-  SpawnSettings settings;
+  SpawnSettings settings({SIGPIPE, SIGCHLD, SIGINT, SIGTERM, SIGUSR1});
   posix_spawn_file_actions_adddup2(&settings.actions, streams.number(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&settings.actions, streams.number(), STDOUT_FILENO);
   if (child.removes_) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "descriptor.h"
+#include "core/descriptor.h"
 
 namespace perdure::daemon {
 

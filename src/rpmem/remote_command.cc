@@ -23,6 +23,7 @@
 
 #include "core/errno_error.h"
 #include "core/forks.h"
+#include "core/spawn_settings.h"
 #include "core/try.h"
 
 extern char** environ;
@@ -67,34 +68,6 @@ bool is_plain(std::string_view text) {
     return static_cast<unsigned char>(c) <= 0x20 || c == 0x7f;
   });
 }
-
-class SpawnSettings {
- public:
-  SpawnSettings() {
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    sigset_t usual;
-    sigemptyset(&usual);
-    for (const int each : {SIGPIPE, SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&usual, each);
-    posix_spawnattr_setsigdefault(&attributes, &usual);
-    // Its own group: what a terminal sends to the program is the program's to answer.
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  }
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-};
 
 }  // namespace
 
@@ -180,7 +153,7 @@ Result<std::unique_ptr<RemoteCommand>> RemoteCommand::start(
                                 ::fcntl(command->errors_, F_ADD_SEALS, F_SEAL_GROW) != 0)) {
     ::close(std::exchange(command->errors_, -1));
   }
-  SpawnSettings settings;
+  SpawnSettings settings({SIGPIPE, SIGCHLD, SIGINT, SIGTERM, SIGHUP});
   posix_spawn_file_actions_adddup2(&settings.actions, pair[1], 0);
   posix_spawn_file_actions_adddup2(&settings.actions, pair[1], 1);
   if (command->errors_ >= 0) {

@@ -34,10 +34,6 @@ Result<Mapping> map(const Descriptor& descriptor) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (number_ >= 0) ::close(number_);
-}
-
 void Unmap::operator()(SharedMemory* memory) const { ::munmap(memory, sizeof(SharedMemory)); }
 
 Result<NewRings> create_rings() {

@@ -15,6 +15,7 @@
 #include <perdure/result.h>
 
 #include "core/bytes.h"
+#include "core/descriptor.h"
 
 #include <algorithm>
 #include <array>
@@ -59,24 +60,6 @@ struct SharedMemory {
   std::array<std::array<std::byte, kStreamBytes>, 4> streams;
 };
 static_assert(offsetof(SharedMemory, streams) == 320);
-
-/// A file descriptor, closed when destroyed.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor();
-
-  int number() const { return number_; }
-
- private:
-  int number_ = -1;
-};
 
 struct Unmap {
   void operator()(SharedMemory* memory) const;

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace perdure::daemon {
+namespace perdure {
 
 /// A file descriptor, closed when destroyed.
 class Descriptor {
@@ -27,4 +27,4 @@ class Descriptor {
   int number_ = -1;
 };
 
-}  // namespace perdure::daemon
+}  // namespace perdure
