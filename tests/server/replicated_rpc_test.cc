@@ -157,23 +157,48 @@ class ReplicatedRpc : public testing::Test {
     EXPECT_TRUE(waited.ok()) << to_string(level) << ": " << waited.error().message;
   }
 
-  /// A process that dies as soon as its call is durable, without the pause in which readers would
-  /// be told. Returns the client's id.
-  std::uint64_t call_and_die(const std::string& name) {
-    const std::string said = directory_.file("said");
-    auto child = test::ChildProcess::fork([&] {
-      ReplicatedRpcClient teller = client(name);
-      std::ofstream(said) << teller.status().client_id;
-      const RpcHandle handle = begin(teller);
-      if (!teller.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
-      ::raise(SIGKILL);
-      return 1;
-    });
-    if (!child.ok()) throw std::runtime_error(child.error().message);
-    child->wait();
-    EXPECT_EQ(child->end()->signal, SIGKILL);
-    return std::stoull(read_text(said));
-  }
+  /// A process that makes one call when it is told to, and dies as soon as that is durable, without
+  /// the pause in which readers would be told. Made while this process has no threads: a child may
+  /// wait for ever for what one of them holds, and the thread sanitizer has no such child at all.
+  class DyingTeller {
+   public:
+    /// With another group than the bank's, if one is given.
+    DyingTeller(ReplicatedRpc& bank, const std::string& name,
+                const std::optional<ReplicatedRpcGroup>& group = std::nullopt)
+        : go_(bank.directory_.file(name + ".go")), said_(bank.directory_.file(name + ".said")) {
+      std::filesystem::remove(go_);
+      auto child = test::ChildProcess::fork([&] {
+        if (group) bank.group_ = *group;
+        for (const Deadline deadline = Deadline::after(3 * kBankPatience);
+             !std::filesystem::exists(go_);) {
+          if (deadline.passed()) return 1;
+          test::pause_for(std::chrono::milliseconds(5));
+        }
+        ReplicatedRpcClient teller = bank.client(name);
+        std::ofstream(said_) << teller.status().client_id;
+        const RpcHandle handle = bank.begin(teller);
+        if (!teller.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
+        ::raise(SIGKILL);
+        return 1;
+      });
+      if (!child.ok()) throw std::runtime_error(child.error().message);
+      process_ = std::move(*child);
+    }
+    /// Once. Returns the client's id.
+    std::uint64_t call() {
+      std::ofstream(go_) << "go";
+      EXPECT_TRUE(process_.wait(Deadline::after(5 * kBankPatience)));
+      if (!process_.end() || process_.end()->signal != SIGKILL) {
+        throw std::runtime_error("the process has not died of its call");
+      }
+      return std::stoull(read_text(said_));
+    }
+
+   private:
+    std::string go_;
+    std::string said_;
+    test::ChildProcess process_;
+  };
 
   /// What the handlers have left: lines of the journal, in order, if the accounts add up.
   static std::vector<Booked> journal(ReplicatedRpcServer& server) {
@@ -625,7 +650,7 @@ TEST_F(ReplicatedRpc, ACallOfANewerProcessIsNotTakenForOnesOwn) {
 TEST_F(ReplicatedRpc, WhatAClientThatWasKilledHasCalledIsExecuted) {
   std::map<std::uint64_t, std::uint64_t> durable;
   for (std::uint64_t life = 1; life <= 3; ++life) {
-    durable[call_and_die("teller-1")] = life;
+    durable[DyingTeller(*this, "teller-1").call()] = life;
   }
   ASSERT_EQ(durable.size(), 1U);
   ReplicatedRpcServer server = serve();
@@ -663,9 +688,7 @@ TEST_F(ReplicatedRpc, APeerThatWasLeftBehindStopsNobody) {
 /// The pools of a name are deleted while the server knows it. Who has the name next dies at once
 /// when its call is durable. Expect: it is executed all the same.
 TEST_F(ReplicatedRpc, ANameIsUsedAgainUnderTheSameServer) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer ends a child that was forked while there are threads";
-#endif
+  DyingTeller next(*this, "teller-1");
   ReplicatedRpcServer server = serve();
   std::map<std::uint64_t, std::uint64_t> durable;
   const std::string pool = "bank.calls.teller-1";
@@ -694,7 +717,7 @@ TEST_F(ReplicatedRpc, ANameIsUsedAgainUnderTheSameServer) {
     peer->start();
   }
   ASSERT_EQ(removed, peers_.size());
-  durable[call_and_die("teller-1")] = 1;
+  durable[next.call()] = 1;
   ASSERT_EQ(durable.size(), 2U);
   judge(server, durable);
 }
@@ -753,21 +776,9 @@ TEST_F(ReplicatedRpcReserve, APeerIsNotReplacedByAnotherOne) {
 
 /// A peer is replaced, and then the one that came in its place; a client's log may have either.
 TEST_F(ReplicatedRpcReserve, WhatAClientHasLeftIsExecutedAfterAPeerWasReplacedTwice) {
-  // Made while this process has no threads yet: the thread sanitizer has none in a child otherwise.
-  const std::string go = directory_.file("go");
-  auto child = test::ChildProcess::fork([&] {
-    group_.peers[0] = peers_[4]->address();
-    for (const Deadline deadline = Deadline::after(kBankPatience); !std::filesystem::exists(go);) {
-      if (deadline.passed()) return 1;
-      test::pause_for(std::chrono::milliseconds(5));
-    }
-    ReplicatedRpcClient later = client("teller-1");
-    const RpcHandle handle = begin(later);
-    if (!later.wait(handle, RpcLevel::Durable, kBankPatience).ok()) return 1;
-    ::raise(SIGKILL);  // at once: nobody has told readers that it is committed
-    return 1;
-  });
-  ASSERT_TRUE(child.ok());
+  auto of_then = group_;
+  of_then.peers[0] = peers_[4]->address();
+  DyingTeller later(*this, "teller-1", of_then);
   ReplicatedRpcServer server = serve();
   std::optional<ReplicatedRpcClient> teller(client("teller-1"));
   expect(*teller, begin(*teller), RpcLevel::Applied);
@@ -782,9 +793,7 @@ TEST_F(ReplicatedRpcReserve, WhatAClientHasLeftIsExecutedAfterAPeerWasReplacedTw
   }
   const std::uint64_t id = teller->status().client_id;
   teller.reset();
-  std::ofstream(go) << "go";
-  child->wait();
-  EXPECT_EQ(child->end()->signal, SIGKILL);
+  ASSERT_EQ(later.call(), id);
   judge(server, {{id, 2}});
   // And that is all: the log is not opened again and again.
   const auto epoch = [&] {
