@@ -4,7 +4,9 @@
 //
 //   offset  size  field      meaning
 //   0       1     opcode     of fabric.h
-//   1       3     zero
+//   1       1     rewind     1: no request, and all else is zero; the next one is at the start of
+//                            the stream, and what lies between is left out
+//   2       2     zero
 //   4       4     immediate  WriteImm
 //   8       8     length     bytes of payload, or bytes to read
 //   16      8     key        all but Send
@@ -30,7 +32,8 @@ inline constexpr std::uint64_t kTransferBytesMax = std::uint64_t{1} << 31;
 
 struct alignas(kFrameAlignment) RequestFrame {
   Opcode opcode = Opcode::Send;
-  std::uint8_t reserved[3] = {};
+  std::uint8_t rewind = 0;
+  std::uint8_t reserved[2] = {};
   std::uint32_t immediate = 0;
   std::uint64_t length = 0;
   std::uint64_t key = 0;

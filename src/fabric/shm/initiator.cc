@@ -7,8 +7,9 @@
 
 namespace perdure::fabric::shm {
 
-Initiator::Initiator(std::size_t depth, std::byte* request_stream, const std::byte* answer_stream,
-                     Published& own, const Published& peer)
+Initiator::Initiator(std::size_t depth, std::span<std::byte> request_stream,
+                     std::span<const std::byte> answer_stream, Published& own,
+                     const Published& peer)
     : depth_(depth),
       mask_(std::bit_ceil(depth) - 1),
       slots_(mask_ + 1),
@@ -31,6 +32,12 @@ void Initiator::post(const WorkRequest& request) {
 /// Puts request number sent_ into the stream as far as there is room. True: all of it is there.
 bool Initiator::send(const WorkRequest& request) {
   if (!frame_sent_) {
+    if (requests_.far_from_start()) {
+      RequestFrame marker;
+      marker.rewind = 1;
+      requests_.put(bytes_of(marker));
+      requests_.rewind();
+    }
     if (requests_.room() < sizeof(RequestFrame)) return false;
     RequestFrame frame;
     frame.opcode = request.opcode;
@@ -105,7 +112,7 @@ bool Initiator::take_answers(bool& broken) {
   while (answers_taken_ != answers_expected_) {
     Expected& expected = expected_[answers_taken_ & mask_];
     const std::uint64_t available = answers_.available();
-    if (available > kStreamBytes) broken = true;
+    if (available > answers_.size()) broken = true;
     if (available == 0 || broken) break;
     const std::uint64_t now = std::min(available, expected.length - expected.taken);
     std::uint64_t placed = 0;

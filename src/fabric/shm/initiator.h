@@ -12,8 +12,8 @@ namespace perdure::fabric::shm {
 class Initiator {
  public:
   /// `own` is what this side publishes, `peer` what the other one does.
-  Initiator(std::size_t depth, std::byte* request_stream, const std::byte* answer_stream,
-            Published& own, const Published& peer);
+  Initiator(std::size_t depth, std::span<std::byte> request_stream,
+            std::span<const std::byte> answer_stream, Published& own, const Published& peer);
 
   bool full() const { return next_ - reported_ >= depth_; }
   /// Takes a request in and sends as much as there is room for. Requires !full().

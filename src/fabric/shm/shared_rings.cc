@@ -17,7 +17,7 @@ namespace perdure::fabric::shm {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x6d68732d64726570;  // "perd-shm"
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 Error system_error(const char* call) {
@@ -46,7 +46,7 @@ Result<NewRings> create_rings() {
   if (::fcntl(made.descriptor.number(), F_ADD_SEALS, kSeals) != 0) return system_error("seal");
   PERDURE_TRY(mapping, map(made.descriptor));
   // The pages are zero: all positions begin there.
-  new (&mapping->head) SharedHead{kMagic, kVersion, kStreamBytes};
+  new (&mapping->head) SharedHead{kMagic, kVersion, kRequestBytes};
   made.mapping = std::move(mapping);
   return made;
 }
@@ -62,7 +62,7 @@ Result<Mapping> map_rings(const Descriptor& descriptor) {
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return refused("not sealed against shrinking");
   PERDURE_TRY(mapping, map(descriptor));
   const SharedHead head = mapping->head;
-  if (head.magic != kMagic || head.stream_bytes != kStreamBytes) return refused("unknown form");
+  if (head.magic != kMagic || head.request_bytes != kRequestBytes) return refused("unknown form");
   if (head.version != kVersion) {
     return Error{ErrorCode::VersionMismatch,
                  fmt::format("shared memory of the peer has version {}", head.version)};

@@ -15,18 +15,20 @@
 namespace perdure::fabric::shm {
 namespace {
 
+constexpr std::uint64_t kSize = kAnswerBytes;
+
 struct Stream {
-  std::vector<std::byte> bytes = std::vector<std::byte>(kStreamBytes);
+  std::vector<std::byte> bytes = std::vector<std::byte>(kSize);
   std::atomic<std::uint64_t> written{0};
   std::atomic<std::uint64_t> read{0};
 };
 
 TEST(Stream, RandomPiecesComeOutAsTheyWentIn) {
   Stream stream;
-  StreamWriter writer(stream.bytes.data(), stream.written, stream.read);
-  StreamReader reader(stream.bytes.data(), stream.written, stream.read);
+  StreamWriter writer(stream.bytes, stream.written, stream.read);
+  StreamReader reader(stream.bytes, stream.written, stream.read);
   Random random(3);
-  std::vector<std::byte> piece(kStreamBytes);
+  std::vector<std::byte> piece(kSize);
   std::uint64_t in = 0;
   std::uint64_t out = 0;
   const std::uint64_t steps = test::rounds(8000, 20'000);
@@ -46,7 +48,7 @@ TEST(Stream, RandomPiecesComeOutAsTheyWentIn) {
       out += length;
       reader.release();
     }
-    ASSERT_LE(in - out, kStreamBytes);
+    ASSERT_LE(in - out, kSize);
   }
   EXPECT_GT(out, steps * 1000);
 }
@@ -55,7 +57,7 @@ TEST(Stream, TwoThreadsPassAlignedFrames) {
   Stream stream;
   constexpr std::uint64_t kFrames = 20'000;
   std::thread producer([&] {
-    StreamWriter writer(stream.bytes.data(), stream.written, stream.read);
+    StreamWriter writer(stream.bytes, stream.written, stream.read);
     for (std::uint64_t i = 0; i < kFrames; ++i) {
       while (writer.room() < 128) std::this_thread::yield();
       writer.put(bytes_of(i));
@@ -63,7 +65,7 @@ TEST(Stream, TwoThreadsPassAlignedFrames) {
       writer.publish();
     }
   });
-  StreamReader reader(stream.bytes.data(), stream.written, stream.read);
+  StreamReader reader(stream.bytes, stream.written, stream.read);
   for (std::uint64_t i = 0; i < kFrames; ++i) {
     while (reader.refresh() == 0) std::this_thread::yield();
     std::uint64_t value = 0;
@@ -77,16 +79,16 @@ TEST(Stream, TwoThreadsPassAlignedFrames) {
 
 TEST(Stream, NonsensePositionsMoveNothing) {
   Stream stream;
-  StreamWriter writer(stream.bytes.data(), stream.written, stream.read);
-  StreamReader reader(stream.bytes.data(), stream.written, stream.read);
+  StreamWriter writer(stream.bytes, stream.written, stream.read);
+  StreamReader reader(stream.bytes, stream.written, stream.read);
   // The peer claims to have read more than was written: no room, rather than room beyond the end.
-  const std::vector<std::byte> much(kStreamBytes / 2 + 64);
+  const std::vector<std::byte> much(kSize / 2 + 64);
   writer.put(much);
   stream.read = ~std::uint64_t{0} / 2;
   EXPECT_EQ(writer.room(), 0u);
   // The peer claims to have written more than fits: the reader is told so.
-  stream.written = kStreamBytes * 3;
-  EXPECT_GT(reader.refresh(), kStreamBytes);
+  stream.written = kSize * 3;
+  EXPECT_GT(reader.refresh(), kSize);
 }
 
 TEST(SharedRings, OnlySealedMemoryOfTheRightFormIsMapped) {

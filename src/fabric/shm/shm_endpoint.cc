@@ -31,12 +31,10 @@ ShmEndpoint::ShmEndpoint(std::size_t side, Descriptor socket, Mapping memory,
       limits_{kTransferBytesMax, depth_of(options.send_depth), depth_of(options.receive_depth)},
       own_sleeping_(memory_->sleepers[side].sleeping),
       peer_sleeping_(memory_->sleepers[1 - side].sleeping),
-      initiator_(limits_.send_depth, memory_->streams[2 * side].data(),
-                 memory_->streams[2 * (1 - side) + 1].data(), memory_->published[side],
-                 memory_->published[1 - side]),
-      target_(limits_.receive_depth, std::move(keys), memory_->streams[2 * (1 - side)].data(),
-              memory_->streams[2 * side + 1].data(), memory_->published[side],
-              memory_->published[1 - side]) {
+      initiator_(limits_.send_depth, memory_->requests[side], memory_->answers[1 - side],
+                 memory_->published[side], memory_->published[1 - side]),
+      target_(limits_.receive_depth, std::move(keys), memory_->requests[1 - side],
+              memory_->answers[side], memory_->published[side], memory_->published[1 - side]) {
   initiator_.obey(cut_);
   target_.obey(cut_);
 }

@@ -15,8 +15,8 @@ constexpr int kStepsMax = 64;
 }  // namespace
 
 Target::Target(std::size_t receive_depth, std::shared_ptr<KeyTable> keys,
-               const std::byte* request_stream, std::byte* answer_stream, Published& own,
-               const Published& peer)
+               std::span<const std::byte> request_stream, std::span<std::byte> answer_stream,
+               Published& own, const Published& peer)
     : keys_(std::move(keys)),
       requests_(request_stream, peer.requests_written, own.requests_read),
       answers_(answer_stream, own.answers_written, peer.answers_read),
@@ -72,15 +72,20 @@ bool Target::anything() {
 /// One move: a frame, or a piece of its payload or answer. False: nothing can move now.
 bool Target::step() {
   if (!has_frame_ && !begin()) return false;
+  if (!has_frame_) return true;  // it said where the next one is
   if (carries_payload(frame_.opcode)) return place();
   return answer();
 }
 
 bool Target::begin() {
   const std::uint64_t available = requests_.available();
-  if (available > kStreamBytes) state_ = State::Broken;
+  if (available > requests_.size()) state_ = State::Broken;
   if (available < sizeof(RequestFrame) || state_ == State::Broken) return false;
   requests_.take({reinterpret_cast<std::byte*>(&frame_), sizeof frame_});
+  if (frame_.rewind != 0) {
+    requests_.rewind();
+    return true;
+  }
   moved_ = 0;
   has_frame_ = true;
   if (frame_.length > kTransferBytesMax || (is_atomic(frame_.opcode) && frame_.length != 8) ||
@@ -120,7 +125,7 @@ bool Target::place() {
   if (moved_ < frame_.length) {
     std::uint64_t available = requests_.available();
     if (available == 0) available = requests_.refresh();
-    if (available > kStreamBytes) state_ = State::Broken;
+    if (available > requests_.size()) state_ = State::Broken;
     if (available == 0 || state_ == State::Broken) return false;
     if (!place_piece(std::min({available, frame_.length - moved_, kPieceBytes}))) return refuse();
     if (moved_ < frame_.length) return true;

@@ -19,8 +19,9 @@ class Target {
     Broken,   // the peer sent nonsense, or a message longer than the buffer for it
   };
 
-  Target(std::size_t receive_depth, std::shared_ptr<KeyTable> keys, const std::byte* request_stream,
-         std::byte* answer_stream, Published& own, const Published& peer);
+  Target(std::size_t receive_depth, std::shared_ptr<KeyTable> keys,
+         std::span<const std::byte> request_stream, std::span<std::byte> answer_stream,
+         Published& own, const Published& peer);
 
   /// Once `cut` is set, the peer learns of nothing more that is executed. It outlives this.
   void obey(const std::atomic<bool>& cut) { answers_.obey(cut); }

@@ -2,6 +2,7 @@
 #include "fabric/shm/target.h"
 
 #include "core/random.h"
+#include "fabric/shm/initiator.h"
 
 #include <gtest/gtest.h>
 
@@ -21,9 +22,8 @@ class TargetTest : public ::testing::Test {
     key_ = keys_->add(region_, true);
     own_ = &memory_->published[1];
     peer_ = &memory_->published[0];
-    writer_.emplace(memory_->streams[0].data(), peer_->requests_written, own_->requests_read);
-    target_.emplace(4, keys_, memory_->streams[0].data(), memory_->streams[3].data(), *own_,
-                    *peer_);
+    writer_.emplace(memory_->requests[0], peer_->requests_written, own_->requests_read);
+    target_.emplace(4, keys_, memory_->requests[0], memory_->answers[1], *own_, *peer_);
   }
 
   RequestFrame frame(Opcode opcode, std::uint64_t length, std::uint64_t offset = 0) const {
@@ -72,6 +72,45 @@ TEST_F(TargetTest, RevokedMemoryGetsNoByteMoreOfAWriteInFlight) {
   EXPECT_EQ(own_->executed, 0u);
 }
 
+// Requests that are executed one by one. Expect: the stream is used up to where it begins again.
+TEST_F(TargetTest, ShortRequestsStayNearTheStartOfTheStream) {
+  Initiator initiator(4, memory_->requests[0], memory_->answers[1], *peer_, *own_);
+  std::vector<std::byte> from(1000, std::byte{1});
+  WorkRequest write;
+  write.opcode = Opcode::Write;
+  write.segments[0] = {from.data(), from.size(), nullptr};
+  write.segment_count = 1;
+  write.remote.key = key_;
+  constexpr std::uint64_t kWrites = 5000;
+  for (std::uint64_t each = 0; each < kWrites; ++each) {
+    write.context = each;
+    write.remote_offset = each % 64 * 1000;
+    initiator.post(write);
+    target_->advance();
+    target_->publish();
+    bool broken = false;
+    initiator.advance(broken);
+    Completion completion;
+    ASSERT_TRUE(!broken && initiator.report(completion, false));
+    ASSERT_EQ(completion.context, each);
+    ASSERT_FALSE(completion.error.has_value());
+  }
+  EXPECT_EQ(own_->executed, kWrites);
+  const auto& stream = memory_->requests[0];
+  const auto beyond = stream.begin() + kRewindFrom + 2 * 1024;
+  EXPECT_TRUE(std::all_of(beyond, stream.end(), [](std::byte b) { return b == std::byte{0}; }));
+}
+
+// A peer whose stream ends within what is left out.
+TEST_F(TargetTest, ARewindBeyondWhatWasWrittenBreaksTheConnection) {
+  RequestFrame marker;
+  marker.rewind = 1;
+  put(marker);
+  target_->advance();
+  EXPECT_EQ(target_->state(), Target::State::Broken);
+  EXPECT_EQ(own_->executed, 0u);
+}
+
 TEST_F(TargetTest, RefusesRangesThatWrapAround) {
   RequestFrame wraps = frame(Opcode::Write, 64, ~std::uint64_t{0} - 16);
   put(wraps);
@@ -85,7 +124,7 @@ TEST_F(TargetTest, LengthThatIsChangedAfterTheCheckIsNotBelieved) {
   // The frame is copied before it is checked: what the peer writes later is payload or nothing.
   put(frame(Opcode::Write, 100));
   target_->advance();
-  RequestFrame* const in_place = reinterpret_cast<RequestFrame*>(memory_->streams[0].data());
+  RequestFrame* const in_place = reinterpret_cast<RequestFrame*>(memory_->requests[0].data());
   in_place->length = region_.size() * 2;
   put_payload(region_.size(), std::byte{1});
   target_->advance();
@@ -100,7 +139,7 @@ TEST_F(TargetTest, MisalignedAtomicIsRefused) {
 }
 
 TEST_F(TargetTest, EveryAtomicAnswersAndActs) {
-  StreamReader answers(memory_->streams[3].data(), own_->answers_written, peer_->answers_read);
+  StreamReader answers(memory_->answers[1], own_->answers_written, peer_->answers_read);
   const auto answer = [&] {
     std::uint64_t old_value = 0;
     EXPECT_GE(answers.refresh(), 8u);
