@@ -160,10 +160,49 @@ inline bool VerbsEndpoint::post_straight(std::span<const WorkRequest, count> req
   return true;
 }
 
+/// What check says of a FLUSH that it lets through.
+inline bool VerbsEndpoint::can_flush(const WorkRequest& flush) const {
+  return flush.opcode == Opcode::Flush && capabilities_.native_flush &&
+         (flush.placement != FlushPlacement::Persistence || capabilities_.persistent_flush) &&
+         is_inside(flush, flush.flush_length);
+}
+
+/// A WRITE and the FLUSH of it, which the RNIC takes by another interface. False: nothing was done.
+inline bool VerbsEndpoint::post_flushed(std::span<const WorkRequest, 2> requests) {
+  if (requests_.known_at_once() < 2 && !find_two()) return false;
+  const std::uint64_t number = requests_.push_index();
+  if (!can_flush(requests[1])) return false;
+  if (!fill_plain(0, requests[0]) && !make_ready(requests[0])) return false;
+  batch_.number(0, number);
+  if (cut_.load()) [[unlikely]] {  // see commit
+    note_posted(requests);
+    lose_cut();
+    return true;
+  }
+  int returned = batch_.post_plain(id_->qp, 1);
+  if (returned == 0) returned = WorkBatch::post_flush(extended_, requests[1], number + 1);
+  note_posted(requests);
+  if (returned != 0) [[unlikely]]
+    lose_posting(returned);
+  return true;
+}
+
+/// Apart, since seldom called: what post_several does for those that it posts.
+bool VerbsEndpoint::find_two() {
+  return !lost_ && find_at_once() && requests_.known_at_once() >= 2;
+}
+bool VerbsEndpoint::make_ready(const WorkRequest& first) {
+  return batch_.make_ready(0, first) && fill_plain(0, first);
+}
+
 /// What most updates are goes to the RNIC with few questions, and without a loop: a WRITE and what
 /// follows it, or one message. Anything else by post_several.
 Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
-  if (requests.size() == 2 && post_straight(requests.first<2>())) return std::size_t{2};
+  if (requests.size() == 2) {
+    const auto two = requests.first<2>();
+    if (two[1].opcode == Opcode::Flush ? post_flushed(two) : post_straight(two))
+      return std::size_t{2};
+  }
   if (requests.size() == 1 && post_straight(requests.first<1>())) return std::size_t{1};
   return post_several(requests);
 }

@@ -83,6 +83,10 @@ class VerbsEndpoint final : public Endpoint {
   void post_plain(std::span<const WorkRequest> requests);
   template <std::size_t count>
   bool post_straight(std::span<const WorkRequest, count> requests);
+  bool can_flush(const WorkRequest& flush) const;
+  bool post_flushed(std::span<const WorkRequest, 2> requests);
+  [[gnu::noinline]] bool find_two();
+  [[gnu::noinline]] bool make_ready(const WorkRequest& first);
   [[gnu::noinline]] Result<std::size_t> post_several(std::span<const WorkRequest> requests);
   bool find_at_once() { return !silent_ && requests_.find_at_once(WorkBatch::kEntriesMax); }
   Result<std::size_t> post_any(std::span<const WorkRequest> requests);

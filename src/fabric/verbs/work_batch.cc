@@ -246,5 +246,16 @@ int WorkBatch::post_extended(ibv_qp_ex* qp, std::size_t begin, std::size_t end) 
   return ::ibv_wr_complete(qp);
 }
 
+int WorkBatch::post_flush(ibv_qp_ex* qp, const WorkRequest& flush, std::uint64_t id) {
+  ::ibv_wr_start(qp);
+  qp->wr_id = id;
+  qp->wr_flags = (flush.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
+                 (flush.signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0);
+  const std::uint64_t offset = flush.whole_region ? 0 : flush.remote_offset;
+  put_flush(qp, static_cast<std::uint32_t>(flush.remote.key), flush.remote.base + offset,
+            flush.flush_length, flush.placement == FlushPlacement::Persistence, flush.whole_region);
+  return ::ibv_wr_complete(qp);
+}
+
 }  // namespace perdure::fabric::verbs
 #endif

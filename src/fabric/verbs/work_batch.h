@@ -109,6 +109,8 @@ class WorkBatch {
 
   /// Gives the first `count` to the queue pair, at least one. Returns as post does.
   int post_plain(ibv_qp* qp, std::size_t count) { return post_plain(qp, 0, count); }
+  /// The same for a FLUSH, which no entry is filled in for.
+  static int post_flush(ibv_qp_ex* extended, const WorkRequest& flush, std::uint64_t id);
 
   void clear() {
     count_ = 0;
