@@ -1,5 +1,6 @@
 // `perdure rpc service`: what the peers of a service on k servers hold: who executes it, and how
-// far each client is. It reads, and changes nothing.
+// far each client is. It reads, and changes nothing. `service-retry` and `service-drop` decide
+// about a call that is set aside, where no server executes.
 #include <perdure/log.h>
 #include <perdure/pool.h>
 #include <perdure/replicated_rpc.h>
@@ -12,6 +13,7 @@
 #include "core/try.h"
 #include "output.h"
 #include "peer_options.h"
+#include "replicated_rpc/decision.h"
 #include "replicated_rpc/effects.h"
 #include "replicated_rpc/group.h"
 #include "rpc_commands.h"
@@ -32,6 +34,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using replicated_rpc::CallKind;
+using replicated_rpc::Decision;
 using replicated_rpc::Effects;
 
 constexpr int kServiceDocumentFormat = 1;  // docs/rpc-service.schema.json
@@ -41,6 +44,8 @@ constexpr Nanoseconds kOthersWithin = std::chrono::milliseconds(200);
 struct ServiceCommand {
   PeerOptions peers;
   std::string service;
+  std::string client;          // of a decision
+  std::uint64_t sequence = 0;  // of its call
   Format format = Format::Text;
 };
 
@@ -48,6 +53,7 @@ struct ClientSeen {
   std::uint64_t client_id = 0;
   std::uint64_t applied = 0;
   std::uint32_t attempts = 0;
+  bool held = false;
   std::optional<std::uint64_t> waiting;  // nothing: its calls could not be read
   Epoch epoch;
   bool present = false;
@@ -147,7 +153,10 @@ Result<ServiceSeen> look_at_service(const ServiceCommand& command) {
     seen.clients[name].client_id = place.client_id;
     seen.clients[name].applied = place.applied;
   }
-  for (const auto& [name, tried] : seen.effects.tried()) seen.clients[name].attempts = tried.ends;
+  for (const auto& [name, tried] : seen.effects.tried()) {
+    seen.clients[name].attempts = tried.ends;
+    seen.clients[name].held = tried.held;
+  }
   for (auto& [name, client] : seen.clients) {
     const auto waiting = count_waiting(group, name, client);
     if (waiting.ok()) client.waiting = *waiting;
@@ -182,6 +191,21 @@ std::string headline(const ServiceSeen& seen) {
                      seen.effects.is_open() ? "without a word" : "in order");
 }
 
+/// Of calls that wait for an operator.
+std::string held_text(const ServiceCommand& command, const ServiceSeen& seen) {
+  std::string text;
+  for (const auto& [name, tried] : seen.effects.tried()) {
+    if (!tried.held) continue;
+    text += fmt::format(
+        "\ncall {0} of client '{1}' is set aside, and what was called behind it waits. In the "
+        "server's program, or when it is stopped:\n"
+        "  perdure rpc service-retry --peers {2} --service {3} --client {1} --sequence {0}\n"
+        "  perdure rpc service-drop --peers {2} --service {3} --client {1} --sequence {0}\n",
+        tried.sequence, name, fmt::join(command.peers.peers, ","), command.service);
+  }
+  return text;
+}
+
 std::string service_text(const ServiceCommand& command, const ServiceSeen& seen) {
   const replicated_rpc::Sizes& sizes = *seen.effects.sizes();
   std::string text = fmt::format(
@@ -202,7 +226,7 @@ std::string service_text(const ServiceCommand& command, const ServiceSeen& seen)
                         client.waiting ? std::to_string(*client.waiting) : "unknown",
                         client.attempts, client.present ? "" : "  away");
   }
-  return text;
+  return text + held_text(command, seen);
 }
 
 ordered_json service_json(const ServiceCommand& command, const ServiceSeen& seen) {
@@ -219,7 +243,8 @@ ordered_json service_json(const ServiceCommand& command, const ServiceSeen& seen
                       {"epoch", client.epoch.value},
                       {"present", client.present},
                       {"applied", client.applied},
-                      {"attempts", client.attempts}};
+                      {"attempts", client.attempts},
+                      {"held", client.held}};
     if (client.waiting) each["waiting"] = *client.waiting;
     json["clients"].push_back(std::move(each));
   }
@@ -234,19 +259,78 @@ ExitStatus run_service(const ServiceCommand& command) {
   return ExitStatus::Ok;
 }
 
+ExitStatus run_decision(const ServiceCommand& command, Decision decision) {
+  const auto decided =
+      replicated_rpc::decide(group_of(command), command.client, command.sequence, decision);
+  if (!decided.ok()) return fail(decided.error());
+  const bool retried = decision == Decision::Retry;
+  if (command.format == Format::Json) {
+    print(json_text(ordered_json{{"format", kServiceDocumentFormat},
+                                 {"service", command.service},
+                                 {"decided",
+                                  {{"client", command.client},
+                                   {"sequence", command.sequence},
+                                   {"state", retried ? "waiting" : "dropped"}}}},
+                    2) +
+          "\n");
+    return ExitStatus::Ok;
+  }
+  const std::string call = fmt::format("call {} of client '{}'", command.sequence, command.client);
+  print(retried
+            ? fmt::format("{} is executed again by the next server, alone, then what was called "
+                          "behind it\n",
+                          call)
+            : fmt::format("{} is dropped: it is never executed, and its client gets system-error; "
+                          "the next server executes what was called behind it\n",
+                          call));
+  return ExitStatus::Ok;
+}
+
+Command add_service_command(Command rpc, const std::string& name, const std::string& description,
+                            ServiceCommand& command) {
+  const Command added = rpc.add_subcommand(name, description);
+  add_peers_option(added, command.peers);
+  added.add_option("--service", command.service, "Its name").required().option_text("NAME");
+  add_transport_option(added, command.peers);
+  add_timeout_option(added, command.peers);
+  add_format_option(added, command.format);
+  return added;
+}
+
+void add_decision(Command rpc, const std::string& name, const std::string& description,
+                  Decision decision) {
+  const auto command = std::make_shared<ServiceCommand>();
+  const Command added = add_service_command(rpc, name, description, *command);
+  added.add_option("--client", command->client, "Its client's name").required().option_text("NAME");
+  added.add_option("--sequence", command->sequence, "Its number, as `perdure rpc service` says it")
+      .required()
+      .option_text("NUMBER");
+  add_examples(added, fmt::format("  perdure rpc {} --peers a:7470,b:7470,c:7470 --service bank "
+                                  "--client teller-1 --sequence 17\n"
+                                  "While a server executes the service this is busy: its program "
+                                  "decides (ReplicatedRpcServer::{}).\n",
+                                  name, decision == Decision::Retry ? "retry" : "drop"));
+  run_with(added, [command, decision] { return run_decision(*command, decision); });
+}
+
 }  // namespace
 
 void add_rpc_service(Command rpc) {
   const auto command = std::make_shared<ServiceCommand>();
-  const Command added = rpc.add_subcommand(
-      "service", "A service on k servers: who executes it, and how far each client is");
-  add_peers_option(added, command->peers);
-  added.add_option("--service", command->service, "Its name").required().option_text("NAME");
-  add_transport_option(added, command->peers);
-  add_timeout_option(added, command->peers);
-  add_format_option(added, command->format);
+  const Command added = add_service_command(
+      rpc, "service", "A service on k servers: who executes it, and how far each client is",
+      *command);
   add_examples(added, "  perdure rpc service --peers a:7470,b:7470,c:7470 --service bank\n");
   run_with(added, [command] { return run_service(*command); });
+
+  add_decision(rpc, "service-retry",
+               "Of a service on k servers that nobody executes: has a call that was set aside "
+               "executed again",
+               Decision::Retry);
+  add_decision(rpc, "service-drop",
+               "Of a service on k servers that nobody executes: refuses a call that was set aside "
+               "for good",
+               Decision::Drop);
 }
 
 }  // namespace perdure::app

@@ -1055,8 +1055,9 @@ typedef struct perdure_replicated_rpc_server_options {
   uint32_t application;
   uint32_t attempts_max;
   bool never_reconnect;
-  bool take_over;      /* fence a server that still executes, instead of PERDURE_BUSY */
-  uint8_t reserved[2]; /* 0 */
+  bool take_over;   /* fence a server that still executes, instead of PERDURE_BUSY */
+  bool hold_failed; /* set aside, until perdure_replicated_rpc_server_retry or _drop */
+  uint8_t reserved; /* 0 */
 } perdure_replicated_rpc_server_options;
 
 /* `size` and texts as in perdure_log_status. */
@@ -1089,6 +1090,8 @@ typedef struct perdure_replicated_rpc_client_place {
   perdure_code failure; /* PERDURE_OK, or why this server executes no call of it any more */
   char name[33];
   char failure_message[255];
+  bool held; /* its next call is set aside, and waits for an operator */
+  uint8_t reserved[7];
 } perdure_replicated_rpc_client_place;
 
 /* *server is set on success only. See ReplicatedRpcServer::open. Any number of threads may use it
@@ -1103,6 +1106,11 @@ perdure_code perdure_replicated_rpc_server_read(perdure_replicated_rpc_server* s
 /* See ReplicatedRpcServer::replace_peer. */
 perdure_code perdure_replicated_rpc_server_replace_peer(perdure_replicated_rpc_server* server,
                                                         const char* which, const char* peer);
+/* An operator's decision about a call that is set aside. See ReplicatedRpcServer::retry. */
+perdure_code perdure_replicated_rpc_server_retry(perdure_replicated_rpc_server* server,
+                                                 const char* client, uint64_t sequence);
+perdure_code perdure_replicated_rpc_server_drop(perdure_replicated_rpc_server* server,
+                                                const char* client, uint64_t sequence);
 perdure_code perdure_replicated_rpc_server_get_status(const perdure_replicated_rpc_server* server,
                                                       perdure_replicated_rpc_server_status* status);
 /* For Prometheus. *bytes is the length of the text, of which as much is copied as `room` has for it

@@ -78,6 +78,9 @@ struct ReplicatedRpcServerOptions {
   /// A call in whose handler so many servers have ended without a word is refused with SystemError,
   /// and its reply is `dropped`. At most 1000.
   std::uint32_t attempts_max = 3;
+  /// Set such a call aside instead: it waits for an operator (retry and drop below), and so does
+  /// what its client has called behind it. What is set aside a server opened without this refuses.
+  bool hold_failed = false;
 };
 
 struct ReplicatedRpcClientPlace {
@@ -89,13 +92,14 @@ struct ReplicatedRpcClientPlace {
   std::uint32_t attempts = 0;  // servers that have ended in its next call
   /// Nothing more of it is executed by this server: its calls contradict what was executed.
   std::optional<Error> failure;
+  bool held = false;  // its next call is set aside, and waits for an operator
 };
 
 struct ReplicatedRpcServerStatus {
   Epoch epoch;
   std::uint64_t executed = 0;    // calls since it was opened, refused ones among them
-  std::uint64_t refused = 0;     // by their handlers, for want of one, or set aside
-  std::uint64_t set_aside = 0;   // refused, for servers have ended in their handlers
+  std::uint64_t refused = 0;     // by their handlers, for want of one, set aside, or dropped
+  std::uint64_t set_aside = 0;   // refused or held, for servers have ended in their handlers
   std::uint64_t rounds = 0;      // copies of everything that were written, so that old effects go
   std::optional<Error> waiting;  // for what it waits: of the quorum, for example
   std::optional<Error> failure;  // it executes nothing any more: Fenced, Corrupt, ...
@@ -142,6 +146,17 @@ class ReplicatedRpcServer {
   /// Behind OutcomeUnknown of the effects this server executes nothing more; open the service
   /// again.
   Result<void> replace_peer(const std::string& which, const std::string& peer);
+
+  /// An operator's decision about a call that is set aside (ReplicatedRpcClientPlace::held): it is
+  /// executed again, alone, and as many servers may end in it as before; or it is refused, as
+  /// attempts_max says it, and what was called behind it goes on. `perdure rpc service-retry` and
+  /// `service-drop` do the same where no server executes. Durability: on success the decision is
+  /// committed, and a call that is dropped is never executed. Errors: NotFound (no such client),
+  /// InvalidArgument (this call is not set aside), TimedOut (after 30 s; the message says whether
+  /// anything may be decided), those of Log::append (nothing was decided), and why it does not
+  /// execute any more: then the status of the next server says what was decided.
+  Result<void> retry(const std::string& client, std::uint64_t sequence);
+  Result<void> drop(const std::string& client, std::uint64_t sequence);
 
   ReplicatedRpcServerStatus status() const;
   /// The same as text for Prometheus, each value with the label `service`: docs/rpc.md has a table.
@@ -209,8 +224,9 @@ class ReplicatedRpcClient {
   /// read; and a peer that has stopped may hold it up for `peer_timeout`), OutcomeUnknown (of
   /// Durable: Log::wait), Fenced (of Applied: a newer process has the name, or the server took this
   /// one for dead, and what became of the call the next process knows; one that is durable is or
-  /// will be applied all the same), Corrupt
-  /// (its pools are older than what was executed), InvalidArgument (not a call of this client).
+  /// will be applied all the same), Busy (of Applied: this call, or one before it, is set aside
+  /// until an operator decides), Corrupt (its pools are older than what was executed),
+  /// InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Waits until it is applied and returns its reply. `cancelled` is never set.

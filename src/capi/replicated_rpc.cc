@@ -38,7 +38,7 @@ struct perdure_replicated_rpc_client {
 
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_options, reserved);
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_server_status, set_aside);
-PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_place, failure_message);
+PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_place, reserved);
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_options, reserved);
 PERDURE_CAPI_ENDS_WITH(perdure_replicated_rpc_client_status, failure_message);
 
@@ -92,6 +92,7 @@ perdure_code options_of(const perdure_replicated_rpc_server_options* options,
   set(given.application, opened.application);
   set(given.attempts_max, opened.attempts_max);
   opened.take_over = given.take_over;
+  opened.hold_failed = given.hold_failed;
   return PERDURE_OK;
 }
 
@@ -164,6 +165,7 @@ perdure_replicated_rpc_client_place replicated_place_of(
   told.applied = client.applied;
   told.waiting_bytes = client.waiting_bytes;
   told.attempts = client.attempts;
+  told.held = client.held;
   told.failure = give_error(client.failure, told.failure_message);
   give_text(client.name, told.name);
   return told;
@@ -204,6 +206,22 @@ perdure_code perdure_replicated_rpc_server_replace_peer(perdure_replicated_rpc_s
       return fail("server, which and peer must not be NULL");
     }
     return code_of(server->server.replace_peer(which, peer));
+  });
+}
+
+perdure_code perdure_replicated_rpc_server_retry(perdure_replicated_rpc_server* server,
+                                                 const char* client, uint64_t sequence) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
+    return code_of(server->server.retry(client, sequence));
+  });
+}
+
+perdure_code perdure_replicated_rpc_server_drop(perdure_replicated_rpc_server* server,
+                                                const char* client, uint64_t sequence) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
+    return code_of(server->server.drop(client, sequence));
   });
 }
 

@@ -20,6 +20,8 @@ constexpr std::uint64_t kMagic = 0x0273746365666665;
 constexpr std::uint64_t kMagicOfVersion1 = 0x0173746365666665;
 constexpr std::size_t kSizesBytes = 32;
 constexpr std::uint64_t kNameBytesMax = 32;
+constexpr std::uint32_t kDroppedStatus =
+    kDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError));
 
 std::vector<std::byte> encode(const Sizes& sizes) {
   std::vector<std::byte> bytes(kSizesBytes);
@@ -58,13 +60,18 @@ RecordItem item_of(ItemType type, const std::string& name, const Tried& tried) {
   item.number = tried.client_id;
   item.sequence = tried.sequence;
   item.generation = tried.generation;
-  item.status = tried.ends;
+  item.status = tried.ends | (tried.held ? kHeld : 0);
   item.name = name;
   return item;
 }
 
-Tried tried_of(const RecordItem& item) {
-  return {item.number, item.sequence, item.generation, item.status};
+Tried decode_tried(const RecordItem& item) {
+  return {item.number, item.sequence, item.generation, item.status & ~kHeld,
+          (item.status & kHeld) != 0};
+}
+
+Tried name_tried(const RpcCall& call) {
+  return {call.client_id, call.sequence, call.generation, 0, false};
 }
 
 Error wrong(const char* what) {
@@ -211,7 +218,7 @@ std::optional<ErrorCode> Effects::execute(const RpcCall& call, const RpcHandler*
 
 void Effects::drop(const RpcCall& call) {
   RecordItem mark = mark_of(call);
-  mark.status = kDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError));
+  mark.status = kDroppedStatus;
   add_mark(mark);
 }
 
@@ -279,9 +286,9 @@ Result<void> Effects::apply_item(const RecordItem& item, Lsn lsn) {
       return {};
     case ItemType::Trying:
       trying_name_ = item.name;
-      trying_ = tried_of(item);
+      trying_ = decode_tried(item);
       return {};
-    case ItemType::Tried: tried_[std::string(item.name)] = tried_of(item); return {};
+    case ItemType::Tried: tried_[std::string(item.name)] = decode_tried(item); return {};
   }
   return wrong("has an item that nobody knows");
 }
@@ -350,14 +357,64 @@ std::vector<std::byte> Effects::note_ended() {
 }
 
 std::vector<std::byte> Effects::note_trying(const RpcCall& call) {
-  return note(item_of(ItemType::Trying, std::string(call.client),
-                      {call.client_id, call.sequence, call.generation, 0}));
+  return note(item_of(ItemType::Trying, std::string(call.client), name_tried(call)));
+}
+
+std::vector<std::byte> Effects::note_held(const RpcCall& call) {
+  Tried held = name_tried(call);
+  held.ends = ends_in(call);
+  held.held = true;
+  return note(item_of(ItemType::Tried, std::string(call.client), held));
+}
+
+const Tried* Effects::tried_of(const RpcCall& call) const {
+  const auto tried = tried_.find(call.client);
+  if (tried == tried_.end() || !is_same(tried->second, name_tried(call))) return nullptr;
+  return &tried->second;
 }
 
 std::uint32_t Effects::ends_in(const RpcCall& call) const {
-  const auto tried = tried_.find(call.client);
-  const Tried wanted{call.client_id, call.sequence, call.generation, 0};
-  return tried != tried_.end() && is_same(tried->second, wanted) ? tried->second.ends : 0;
+  const Tried* const tried = tried_of(call);
+  return tried != nullptr ? tried->ends : 0;
+}
+
+bool Effects::is_suspect(const RpcCall& call) const { return tried_of(call) != nullptr; }
+
+bool Effects::is_held(const RpcCall& call) const {
+  const Tried* const tried = tried_of(call);
+  return tried != nullptr && tried->held;
+}
+
+bool Effects::is_held(std::string_view client) const {
+  const auto tried = tried_.find(client);
+  return tried != tried_.end() && tried->second.held;
+}
+
+Result<std::vector<std::byte>> Effects::decide(const std::string& client, std::uint64_t sequence,
+                                               Decision decision) const {
+  const auto tried = tried_.find(client);
+  if (tried == tried_.end() && places_.count(client) == 0) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("there is no client '{}' of which a call was executed", client)};
+  }
+  const bool held = tried != tried_.end() && tried->second.held;
+  if (!held || tried->second.sequence != sequence) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("call {} of client '{}' is not set aside{}", sequence, client,
+                             held ? fmt::format(", but call {} is", tried->second.sequence)
+                                  : "; calls are while a server is opened with `hold_failed`")};
+  }
+  Tried decided = tried->second;
+  decided.ends = 0;
+  decided.held = false;
+  RecordItem item = item_of(ItemType::Tried, client, decided);
+  if (decision == Decision::Drop) {
+    item.type = ItemType::Applied;
+    item.status = kDroppedStatus;
+  }
+  std::vector<std::byte> record;
+  append_item(record, item);
+  return record;
 }
 
 void Effects::keep(Place& place, const RecordItem& item) {

@@ -65,7 +65,11 @@ struct Tried {
   std::uint64_t sequence = 0;
   std::uint32_t generation = 0;
   std::uint32_t ends = 0;  // how many
+  bool held = false;       // it waits for an operator, and what its client called behind it, too
 };
+
+/// An operator's, of a call that is held: it is tried again, or refused as one that was dropped.
+enum class Decision { Retry, Drop };
 
 /// The copy of everything that goes round.
 struct Round {
@@ -120,12 +124,23 @@ class Effects {
   std::vector<std::byte> note_ended();
   /// Before it is executed alone.
   std::vector<std::byte> note_trying(const RpcCall& call);
-  /// How many servers have ended in it.
+  /// It waits for an operator.
+  std::vector<std::byte> note_held(const RpcCall& call);
+  /// How many servers have ended in it, since an operator has last decided about it.
   std::uint32_t ends_in(const RpcCall& call) const;
+  /// Whether servers have ended in it at any time.
+  bool is_suspect(const RpcCall& call) const;
+  bool is_held(const RpcCall& call) const;
+  /// Whether a call of this client is.
+  bool is_held(std::string_view client) const;
   /// By client: at most its next call.
   const std::map<std::string, Tried, std::less<>>& tried() const { return tried_; }
   /// Refuses one more call in the transaction, without its handler.
   void drop(const RpcCall& call);
+  /// The record of a decision about a call that is held. It is applied when it has its place in the
+  /// log. Errors: NotFound (no such client), InvalidArgument (this call is not held).
+  Result<std::vector<std::byte>> decide(const std::string& client, std::uint64_t sequence,
+                                        Decision decision) const;
 
   // The round. Its records are applied, too, when they have their place in the log.
 
@@ -142,6 +157,7 @@ class Effects {
   Result<void> apply_item(const RecordItem& item, Lsn lsn);
   Result<void> apply_sizes(const RecordItem& item);
   void add_mark(const RecordItem& mark);
+  const Tried* tried_of(const RpcCall& call) const;
   void note_applied(const RecordItem& item);
   void keep(Place& place, const RecordItem& item);
   void append_places(std::vector<std::byte>& record, RecordItem& step) const;

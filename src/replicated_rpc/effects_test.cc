@@ -82,8 +82,10 @@ class Server {
   }
   /// What a server says of itself: that it tries a call, begins, or ends.
   void note(const std::string& client, Random& random) {
-    const std::uint64_t what = random.below(5);
-    if (what == 0) {
+    const std::uint64_t what = random.below(6);
+    if (what == 5) {
+      log.push_back(effects.note_held(next_call(client)));
+    } else if (what == 0) {
       log.push_back(effects.note_ended());
     } else if (what < 3) {
       log.push_back(effects.note_opened(random.chance(2, 3), random.chance(1, 2)));
@@ -105,6 +107,7 @@ void expect_same_tried(const Effects& one, const Effects& other) {
     EXPECT_EQ(tried.sequence, found->second.sequence);
     EXPECT_EQ(tried.generation, found->second.generation);
     EXPECT_EQ(tried.ends, found->second.ends);
+    EXPECT_EQ(tried.held, found->second.held);
   }
 }
 
@@ -282,6 +285,52 @@ TEST(Effects, ACallThatIsDroppedIsAppliedAsRefused) {
   EXPECT_EQ(place.replies[0].status,
             kDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError)));
   EXPECT_EQ(read.ends_in(call), 0U);
+}
+
+/// One server has ended in the call, which is held. Expect: nothing is decided before the record
+/// has its place; retried, it is tried as if for the first time, and known as a suspect.
+TEST(Effects, ACallThatIsHeldWaitsForADecision) {
+  Server server;
+  Effects& effects = server.effects;
+  const std::string name = "client-1";
+  const RpcCall call = server.next_call(name);
+  EXPECT_EQ(effects.decide(name, 1, Decision::Drop).code(), ErrorCode::NotFound);
+  server.log.push_back(effects.note_trying(call));
+  server.log.push_back(effects.note_opened(true, true));
+  EXPECT_EQ(effects.decide(name, 1, Decision::Drop).code(), ErrorCode::InvalidArgument);
+  server.log.push_back(effects.note_held(call));
+  EXPECT_TRUE(effects.is_held(call));
+  EXPECT_TRUE(effects.is_held(name));
+  EXPECT_EQ(effects.ends_in(call), 1U);
+  RpcCall other = call;
+  other.client_id = 1;
+  EXPECT_FALSE(effects.is_held(other));
+  EXPECT_EQ(effects.decide(name, 2, Decision::Drop).code(), ErrorCode::InvalidArgument);
+  const auto retried = effects.decide(name, 1, Decision::Retry);
+  ASSERT_TRUE(retried.ok()) << retried.error().message;
+  EXPECT_TRUE(effects.is_held(call));
+  server.append(*retried);
+  EXPECT_FALSE(effects.is_held(call));
+  EXPECT_TRUE(effects.is_suspect(call));
+  EXPECT_EQ(effects.ends_in(call), 0U);
+  EXPECT_EQ(effects.decide(name, 1, Decision::Retry).code(), ErrorCode::InvalidArgument);
+  server.log.push_back(effects.note_trying(call));
+  server.log.push_back(effects.note_opened(true, true));
+  EXPECT_EQ(effects.ends_in(call), 1U);
+  server.log.push_back(effects.note_held(call));
+  const auto dropped = effects.decide(name, 1, Decision::Drop);
+  ASSERT_TRUE(dropped.ok()) << dropped.error().message;
+  server.append(*dropped);
+  const Effects read = Server::read(server.log, 0, server.log.size());
+  expect_same(effects, read);
+  EXPECT_FALSE(read.is_suspect(call));
+  const Place& place = read.places().at(name);
+  EXPECT_EQ(place.client_id, call.client_id);
+  EXPECT_EQ(place.applied, 1U);
+  EXPECT_EQ(place.generation, call.generation);
+  ASSERT_EQ(place.replies.size(), 1U);
+  EXPECT_EQ(place.replies[0].status,
+            kDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError)));
 }
 
 /// Of version 1, which says nothing of openings.

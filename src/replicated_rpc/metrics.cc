@@ -65,9 +65,11 @@ std::string metrics_text(const std::string& service, const ReplicatedRpcServerSt
   served.counter("perdure_replicated_rpc_executed_total",
                  "Calls executed since it was opened, refused ones among them.", status.executed);
   served.counter("perdure_replicated_rpc_refused_total",
-                 "Calls refused by their handlers, for want of one, or set aside.", status.refused);
+                 "Calls refused by their handlers, for want of one, set aside, or dropped.",
+                 status.refused);
   served.counter("perdure_replicated_rpc_set_aside_total",
-                 "Calls refused since servers have ended in their handlers.", status.set_aside);
+                 "Calls refused or held since servers have ended in their handlers.",
+                 status.set_aside);
   served.gauge("perdure_replicated_rpc_careful_clients",
                "Clients whose calls are executed one at a time, to see which one ends servers.",
                status.careful);
@@ -92,6 +94,9 @@ std::string metrics_text(const std::string& service, const ReplicatedRpcServerSt
   write_by_client(text, service, status, "perdure_replicated_rpc_client_attempts",
                   "Servers that have ended in its next call.",
                   [](const auto& each) { return each.attempts; });
+  write_by_client(text, service, status, "perdure_replicated_rpc_client_held",
+                  "1 while its next call is set aside, and waits for an operator.",
+                  [](const auto& each) { return each.held ? 1 : 0; });
   write_by_client(text, service, status, "perdure_replicated_rpc_client_failed",
                   "1 after its log contradicted what was executed: nothing more of it is.",
                   [](const auto& each) { return each.failure ? 1 : 0; });

@@ -24,8 +24,8 @@ TEST(ReplicatedRpcMetrics, OfAServerAreThoseOfItsStatus) {
   status.replicas = 3;
   status.replicas_up = 1;
   status.waiting = Error{ErrorCode::QuorumLost, "for a peer"};
-  status.clients.push_back({"one", 5, 9, 64, 2, std::nullopt});
-  status.clients.push_back({"two", 6, 2, 0, 0, Error{ErrorCode::Corrupt, "older pools"}});
+  status.clients.push_back({"one", 5, 9, 64, 2, std::nullopt, true});
+  status.clients.push_back({"two", 6, 2, 0, 0, Error{ErrorCode::Corrupt, "older pools"}, false});
   std::string text = metrics_text("bank", status);
   for (const char* const line : {"executing{service=\"bank\"} 1",
                                  "fenced{service=\"bank\"} 0",
@@ -45,6 +45,8 @@ TEST(ReplicatedRpcMetrics, OfAServerAreThoseOfItsStatus) {
                                  "set_aside_total{service=\"bank\"} 4",
                                  "careful_clients{service=\"bank\"} 1",
                                  "client_attempts{service=\"bank\",client=\"one\"} 2",
+                                 "client_held{service=\"bank\",client=\"one\"} 1",
+                                 "client_held{service=\"bank\",client=\"two\"} 0",
                                  "client_failed{service=\"bank\",client=\"one\"} 0",
                                  "client_failed{service=\"bank\",client=\"two\"} 1"}) {
     EXPECT_TRUE(has(text, std::string("perdure_replicated_rpc_") + line)) << line << "\n" << text;

@@ -17,7 +17,7 @@
 //                            copied; or flags of an opening
 //   16    8   sequence       of a call
 //   24    4   status         of a reply: 0, or 1 + ErrorCode, and kDropped; or how many servers
-//                            have ended
+//                            have ended, and kHeld
 //   28    4   name bytes
 //   32    8   bytes
 //   40    ..  name, bytes, and zeros up to a multiple of 8
@@ -69,7 +69,7 @@ enum class ItemType : std::uint32_t {
   Opened = 9,      // a server begins to execute; number: kDied, kCareful
   Ended = 10,      // it has ended in order
   Trying = 11,     // number: client; sequence, generation, name: the call it executes now, alone
-  Tried = 12,      // the same of a call in which servers have ended; status: how many
+  Tried = 12,      // the same of a call in which servers have ended; status: how many, and kHeld
 };
 
 /// Of an opening: the server before has ended without a word, in the call that it tried, if any.
@@ -78,6 +78,8 @@ inline constexpr std::uint64_t kDied = 1;
 inline constexpr std::uint64_t kCareful = 2;
 /// In the status of a reply: not its handler has refused the call, but servers ended in it.
 inline constexpr std::uint32_t kDropped = 0x80000000;
+/// In the status of a call that was tried: it waits for an operator.
+inline constexpr std::uint32_t kHeld = 0x80000000;
 
 struct RecordItem {
   ItemType type = ItemType::Change;

@@ -93,6 +93,7 @@ class ReplicatedRpcClient::State {
   void forget_effects() PERDURE_REQUIRES(mutex_);
   Result<void> take(const Record& record) PERDURE_REQUIRES(mutex_);
   Result<void> take(const RecordItem& item) PERDURE_REQUIRES(mutex_);
+  Error set_aside() const PERDURE_REQUIRES(mutex_);
   void trim() PERDURE_REQUIRES(mutex_);
 
   Mutex mutex_;
@@ -113,6 +114,7 @@ class ReplicatedRpcClient::State {
   std::uint64_t earlier_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::uint64_t begun_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::uint64_t applied_ PERDURE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t held_ PERDURE_GUARDED_BY(mutex_) = 0;  // a call that is set aside, as was read last
   std::deque<Begun> kept_ PERDURE_GUARDED_BY(mutex_);  // from the last one that is applied on
   std::map<std::uint64_t, RpcReply> replies_ PERDURE_GUARDED_BY(mutex_);
   std::thread thread_;
@@ -258,6 +260,8 @@ Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
     const auto read = read_effects(deadline);
     if (handle.sequence <= applied_) break;
     if (!read.ok()) return read.error();
+    // Only at their end is it known that nobody has decided since.
+    if (*read && held_ > applied_ && handle.sequence >= held_) return set_aside();
     const bool fenced = !polled.ok() && polled.code() == ErrorCode::Fenced;
     if (fenced && !is_durable(handle.sequence)) {
       return Error{ErrorCode::Fenced,
@@ -325,10 +329,21 @@ Result<void> ReplicatedRpcClient::State::take(const Record& record) {
       record.bytes, [&](const RecordItem& item) PERDURE_REQUIRES(mutex_) { return take(item); });
 }
 
+Error ReplicatedRpcClient::State::set_aside() const {
+  return {ErrorCode::Busy,
+          fmt::format("call {} of client '{}' is set aside, for servers have ended in its handler: "
+                      "it and what was called behind it wait until an operator retries or drops it",
+                      held_, options_.name)};
+}
+
 Result<void> ReplicatedRpcClient::State::take(const RecordItem& item) {
   const bool marks = item.type == ItemType::Applied || item.type == ItemType::Place;
   const bool replies = item.type == ItemType::Applied || item.type == ItemType::Kept;
-  if (item.number != client_id_ || item.name != options_.name || !(marks || replies)) return {};
+  if (item.number != client_id_ || item.name != options_.name) return {};
+  if (item.type == ItemType::Tried) {
+    held_ = (item.status & replicated_rpc::kHeld) != 0 ? item.sequence : 0;
+  }
+  if (!marks && !replies) return {};
   // A newer process counts on from what is in the log: its calls may have the numbers of those that
   // this one has begun, and that nobody has.
   const Epoch own = log_->status().epoch;

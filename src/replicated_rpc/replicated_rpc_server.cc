@@ -39,6 +39,7 @@ struct Trial {
 };
 }  // namespace replicated_rpc
 
+using replicated_rpc::Decision;
 using replicated_rpc::Effects;
 using replicated_rpc::Sizes;
 using replicated_rpc::Trial;
@@ -60,6 +61,8 @@ constexpr Nanoseconds kCalmAfter = std::chrono::seconds(1);
 constexpr Nanoseconds kLivesAfter = std::chrono::milliseconds(100);
 /// To say that this server ends.
 constexpr auto kEndWithin = std::chrono::milliseconds(500);
+/// What an operator has decided is committed by then, or it is not known whether it is.
+constexpr Nanoseconds kDecidedWithin = std::chrono::seconds(30);
 constexpr std::uint32_t kAttemptsMax = 1000;
 /// Of a pool, beside the ring.
 constexpr std::uint64_t kEffectsHeadBytes = 1024 * 1024;
@@ -109,6 +112,7 @@ class ReplicatedRpcServer::State {
 
   Result<void> read(std::uint64_t at, std::span<std::byte> into, Nanoseconds timeout);
   Result<void> replace_peer(const std::string& which, const std::string& peer);
+  Result<void> decide(const std::string& client, std::uint64_t sequence, Decision decision);
   ReplicatedRpcServerStatus status();
   std::string metrics();
 
@@ -125,6 +129,7 @@ class ReplicatedRpcServer::State {
     bool careful = false;          // they are tried one at a time ...
     Nanoseconds first_read{0};     // since when it is known what is committed
     std::optional<Lsn> careful_up_to;  // ... as long as they begin before
+    bool held = false;  // the last record that was read is a call that waits for an operator
     std::optional<Error> failure;
     std::map<std::string, std::string> pools;  // by peer: the UUID of what was listed there last
     std::set<std::string> listed_by;           // peers, when they were asked last
@@ -155,11 +160,12 @@ class ReplicatedRpcServer::State {
   Result<void> resolve(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
   bool execute_calls(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
   static bool is_careful(Calls& calls);
-  Result<void> take(const std::string& name, const Record& record, bool alone)
+  bool is_held(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
+  Result<void> take(const std::string& name, Calls& calls, const Record& record, bool alone)
       PERDURE_REQUIRES(mutex_);
   void execute(const RpcCall& call) PERDURE_REQUIRES(mutex_);
   Result<void> go_on_with_trial() PERDURE_REQUIRES(mutex_);
-  void drop(const RpcCall& call) PERDURE_REQUIRES(mutex_);
+  std::vector<std::byte> set_aside(const RpcCall& call) PERDURE_REQUIRES(mutex_);
   Result<void> append_transaction() PERDURE_REQUIRES(mutex_);
   Result<void> go_round(std::uint64_t bytes) PERDURE_REQUIRES(mutex_);
   Result<std::uint64_t> append_piece(const std::vector<std::byte>& piece) PERDURE_REQUIRES(mutex_);
@@ -443,9 +449,19 @@ bool ReplicatedRpcServer::State::is_careful(Calls& calls) {
   return calls.careful;
 }
 
+/// When an operator has decided about its call, what it has called is read again: from its head.
+bool ReplicatedRpcServer::State::is_held(const std::string& name, Calls& calls) {
+  if (!calls.held) return false;
+  if (effects_.is_held(name)) return true;
+  calls.held = false;
+  calls.reader.reset();
+  calls.read_again = Nanoseconds{0};
+  return false;
+}
+
 /// Whether there was anything. What is wrong with the log of one client is nobody else's business.
 bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& calls) {
-  if (calls.failure) return false;
+  if (calls.failure || is_held(name, calls)) return false;
   const Nanoseconds now = Clock::monotonic().now();
   if (!calls.reader) {
     if (now < calls.read_again) return false;
@@ -466,8 +482,8 @@ bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& c
       return count > 0;
     }
     if (!*record) return count > 0;
-    const auto taken = take(name, **record, alone);
-    if (trial_) return true;
+    const auto taken = take(name, calls, **record, alone);
+    if (trial_ || calls.held) return true;
     if (taken.ok()) continue;
     calls.failure = taken.error();
     log_message(Severity::Warning, fmt::format("calls of client '{}' are not executed: {}", name,
@@ -479,8 +495,8 @@ bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& c
 
 /// A call that is committed: it is the next one, or was executed before. `alone`: it is only made
 /// ready for that.
-Result<void> ReplicatedRpcServer::State::take(const std::string& name, const Record& record,
-                                              bool alone) {
+Result<void> ReplicatedRpcServer::State::take(const std::string& name, Calls& calls,
+                                              const Record& record, bool alone) {
   PERDURE_TRY(asked, replicated_rpc::decode_call(record.bytes));
   if (asked.kind == replicated_rpc::CallKind::First) return {};
   const auto place = effects_.places().find(name);
@@ -502,8 +518,10 @@ Result<void> ReplicatedRpcServer::State::take(const std::string& name, const Rec
   call.order_key = asked.order_key;
   call.payload = asked.payload;
   call.generation = record.epoch.value;
+  calls.held = options_.hold_failed && effects_.is_held(call);
+  if (calls.held) return {};
   // Whoever has ended servers is tried alone, also by one that is not careful.
-  if (!alone && effects_.ends_in(call) == 0) {
+  if (!alone && !effects_.is_suspect(call)) {
     execute(call);
     return {};
   }
@@ -529,10 +547,9 @@ Result<void> ReplicatedRpcServer::State::go_on_with_trial() {
   Trial& trial = *trial_;
   if (trial.stage == Trial::Stage::Note) {
     const auto attempts = std::clamp<std::uint32_t>(options_.attempts_max, 1, kAttemptsMax);
-    const bool given_up = effects_.ends_in(trial.call) >= attempts;
+    const bool given_up = effects_.is_held(trial.call) || effects_.ends_in(trial.call) >= attempts;
     trial.stage = given_up ? Trial::Stage::Settle : Trial::Stage::Execute;
-    if (given_up) drop(trial.call);
-    pending_ = given_up ? effects_.take_record() : effects_.note_trying(trial.call);
+    pending_ = given_up ? set_aside(trial.call) : effects_.note_trying(trial.call);
     PERDURE_TRY_VOID(append_transaction());
   }
   if (trial.stage == Trial::Stage::Execute) {
@@ -547,15 +564,22 @@ Result<void> ReplicatedRpcServer::State::go_on_with_trial() {
   return {};
 }
 
-void ReplicatedRpcServer::State::drop(const RpcCall& call) {
+/// Until an operator decides, or for good.
+std::vector<std::byte> ReplicatedRpcServer::State::set_aside(const RpcCall& call) {
   log_message(Severity::Warning,
               fmt::format("call {} of client '{}' (operation {}) is set aside: {} servers have "
                           "ended in its handler",
                           call.sequence, call.client, call.operation, effects_.ends_in(call)));
+  ++counted_.set_aside;
+  if (options_.hold_failed) {
+    const auto calls = calls_.find(std::string(call.client));
+    if (calls != calls_.end()) calls->second.held = true;
+    return effects_.note_held(call);
+  }
   effects_.drop(call);
   ++counted_.executed;
   ++counted_.refused;
-  ++counted_.set_aside;
+  return effects_.take_record();
 }
 
 Result<void> ReplicatedRpcServer::State::append_transaction() {
@@ -656,6 +680,38 @@ Result<void> ReplicatedRpcServer::State::replace_peer(const std::string& which,
   return {};
 }
 
+/// Nothing is changed here that is not in the log.
+Result<void> ReplicatedRpcServer::State::decide(const std::string& client, std::uint64_t sequence,
+                                                Decision decision) {
+  const Caller caller(*this);
+  std::optional<Ticket> decided;
+  for (const Deadline deadline = Deadline::after(kDecidedWithin);;) {
+    MutexLock lock(mutex_);
+    if (counted_.failure) return *counted_.failure;
+    // Behind what is to be appended: that it is set aside may be part of it.
+    if (!decided && pending_.empty()) {
+      PERDURE_TRY(record, effects_.decide(client, sequence, decision));
+      PERDURE_TRY(bytes, append_piece(record));
+      decided = last_;
+      counted_.executed += decision == Decision::Drop ? 1 : 0;
+      counted_.refused += decision == Decision::Drop ? 1 : 0;
+      (void)go_round(bytes);  // the next transaction goes on with it
+    }
+    if (decided && log_->wait(*decided, Level::Committed, std::chrono::milliseconds(10)).ok()) {
+      return {};
+    }
+    if (deadline.passed()) {
+      return Error{
+          ErrorCode::TimedOut,
+          fmt::format("the log of effects takes nothing now, so {} about call {} of "
+                      "client '{}'; ask for the status",
+                      decided ? "it is not known whether it is decided" : "nothing was decided",
+                      sequence, client)};
+    }
+    lock.wait_for(idle_, replicated_rpc::kIdle);
+  }
+}
+
 ReplicatedRpcServerStatus ReplicatedRpcServer::State::status() {
   const Caller caller(*this);
   MutexLock lock(mutex_);
@@ -668,11 +724,12 @@ ReplicatedRpcServerStatus ReplicatedRpcServer::State::status() {
   status.replicas_up = replicated_rpc::replicas_up(effects);
   std::map<std::string, ReplicatedRpcClientPlace> places;
   for (const auto& [name, place] : effects_.places()) {
-    places[name] = {name, place.client_id, place.applied, 0, 0, std::nullopt};
+    places[name] = {name, place.client_id, place.applied, 0, 0, std::nullopt, false};
   }
   for (const auto& [name, tried] : effects_.tried()) {
     places[name].name = name;
     places[name].attempts = tried.ends;
+    places[name].held = tried.held;
   }
   for (const auto& [name, calls] : calls_) {
     places[name].name = name;
@@ -725,6 +782,16 @@ Result<void> ReplicatedRpcServer::read(std::uint64_t at, std::span<std::byte> in
 Result<void> ReplicatedRpcServer::replace_peer(const std::string& which, const std::string& peer) {
   if (state_ == nullptr || state_->process != forks_so_far()) return no_server();
   return state_->replace_peer(which, peer);
+}
+
+Result<void> ReplicatedRpcServer::retry(const std::string& client, std::uint64_t sequence) {
+  if (state_ == nullptr || state_->process != forks_so_far()) return no_server();
+  return state_->decide(client, sequence, Decision::Retry);
+}
+
+Result<void> ReplicatedRpcServer::drop(const std::string& client, std::uint64_t sequence) {
+  if (state_ == nullptr || state_->process != forks_so_far()) return no_server();
+  return state_->decide(client, sequence, Decision::Drop);
 }
 
 ReplicatedRpcServerStatus ReplicatedRpcServer::status() const {

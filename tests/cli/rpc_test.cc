@@ -21,6 +21,8 @@
 #include "core/clock.h"
 #include "core/json.h"
 #include "core/random.h"
+#include "replicated_rpc/effects.h"
+#include "replicated_rpc/group.h"
 #include "rpc/executor.h"
 #include "testing/process.h"
 #include "testing/temporary_directory.h"
@@ -643,6 +645,92 @@ TEST(RpcService, SaysWhoExecutesAndHowFarEachClientIs) {
   EXPECT_TRUE(contains(text, "service 'bank': nobody executes it; the last one was ")) << text;
   EXPECT_TRUE(contains(text, "has ended in order")) << text;
   EXPECT_TRUE(contains(text, "teller-1")) << text;
+}
+
+/// What a server writes that holds a call of its client.
+void hold(const ReplicatedRpcGroup& group, const RpcCall& call) {
+  const std::string pool = replicated_rpc::effects_pool(group.service);
+  auto log = Log::open(replicated_rpc::log_options(group, pool));
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  replicated_rpc::Effects effects;
+  const auto read = replicated_rpc::read_all(group, *log, pool, [&](const Record& record) {
+    return effects.apply(record.bytes, record.lsn);
+  });
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  const auto held = log->append(effects.note_held(call));
+  ASSERT_TRUE(held.ok()) << held.error().message;
+  ASSERT_TRUE(log->wait(*held, Level::Committed).ok());
+  ASSERT_TRUE(log->close().ok());
+}
+
+/// A durable call is set aside, and no server executes. Expect: it is shown; it is retried, set
+/// aside again, and dropped, once each; while a server executes nothing is decided by a command.
+TEST(RpcService, OfACallThatIsSetAsideAnOperatorDecides) {
+  const Cluster cluster;
+  ReplicatedRpcServerOptions serving;
+  for (std::size_t index = 0; index < kPeers; ++index) {
+    serving.group.peers.push_back(cluster.address(index));
+  }
+  serving.group.service = "bank";
+  serving.group.transport = Transport::Tcp;
+  serving.data_bytes = 4096;
+  serving.hold_failed = true;
+  serving.handlers[kEcho] = echo;
+  ReplicatedRpcClientOptions calling;
+  calling.group = serving.group;
+  calling.name = "teller-1";
+  const auto words = [&](const std::string& what, const std::string& sequence) {
+    std::vector<std::string> all = {"rpc",       what,   "--peers",     cluster.all(),
+                                    "--service", "bank", "--transport", "tcp"};
+    if (what != "service") all.insert(all.end(), {"--client", "teller-1", "--sequence", sequence});
+    return all;
+  };
+  const auto expect_refused = [&](const std::string& what, const std::string& sequence,
+                                  const std::string& why) {
+    const Outcome outcome = run(words(what, sequence));
+    EXPECT_EQ(outcome.status, 1) << outcome.out;
+    EXPECT_TRUE(contains(outcome.err, why)) << outcome.err;
+  };
+  expect_refused("service-drop", "1", "no service 'bank'");
+  {
+    const auto server = ReplicatedRpcServer::open(serving);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    expect_refused("service-drop", "1", "a server executes service 'bank'");
+  }
+  auto client = ReplicatedRpcClient::open(calling);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto handle = client->call(kEcho, {});
+  ASSERT_TRUE(handle.ok() && client->wait(*handle, RpcLevel::Durable).ok());
+  expect_refused("service-retry", "1", "there is no client 'teller-1'");
+  RpcCall call;
+  call.client = "teller-1";
+  call.client_id = handle->client_id;
+  call.sequence = 1;
+  call.generation = client->status().epoch.value;
+  hold(serving.group, call);
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  EXPECT_EQ(client->wait(*handle, RpcLevel::Applied).code(), ErrorCode::Busy);
+
+  const std::string text = run(words("service", "")).out;
+  EXPECT_TRUE(contains(text, "call 1 of client 'teller-1' is set aside")) << text;
+  EXPECT_TRUE(contains(text, "perdure rpc service-drop --peers ")) << text;
+  Outcome outcome = expect_document(words("service", ""), "rpc-service.schema.json");
+  EXPECT_EQ(nlohmann::json::parse(outcome.out).at("clients")[0].at("held"), true);
+  expect_refused("service-drop", "2", "client 'teller-1' is not set aside, but call 1 is");
+  outcome = expect_document(words("service-retry", "1"), "rpc-service.schema.json");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out).at("decided").at("state"), "waiting");
+  expect_refused("service-retry", "1", "is not set aside");
+  hold(serving.group, call);
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  outcome = run(words("service-drop", "1"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "call 1 of client 'teller-1' is dropped")) << outcome.out;
+  // Its client hears it before anybody executes.
+  const auto reply = client->reply(*handle);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply->refused, ErrorCode::SystemError);
+  EXPECT_TRUE(reply->dropped);
 }
 
 }  // namespace

@@ -36,6 +36,8 @@ TEST(Usage, EverySubcommandHasHelpWithExamples) {
                             {"torture"},
                             {"rpc", "status"},
                             {"rpc", "service"},
+                            {"rpc", "service-retry"},
+                            {"rpc", "service-drop"},
                             {"rpc", "list"},
                             {"rpc", "inspect"},
                             {"rpc", "drain"},

@@ -73,6 +73,7 @@ class CReplicatedRpc : public testing::Test {
     serving_.data_bytes = kDataBytes;
     serving_.clients_max = 4;
     serving_.reply_bytes_max = 64;
+    serving_.hold_failed = true;
     set_group(calling_);
     calling_.name = "teller";
     calling_.calls_bytes = 256 * 1024;
@@ -189,6 +190,20 @@ TEST_F(CReplicatedRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_STREQ(place.name, "teller");
   EXPECT_EQ(place.applied, 4u);
   EXPECT_EQ(place.failure, PERDURE_OK);
+  EXPECT_FALSE(place.held);
+}
+
+TEST_F(CReplicatedRpc, OfACallThatIsNotSetAsideNothingIsDecided) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(deposit_five(), 5);
+  for (const auto decide :
+       {perdure_replicated_rpc_server_retry, perdure_replicated_rpc_server_drop}) {
+    EXPECT_EQ(decide(server_, "teller", 1), PERDURE_INVALID_ARGUMENT);
+    EXPECT_EQ(decide(server_, "nobody", 1), PERDURE_NOT_FOUND);
+    EXPECT_EQ(decide(server_, nullptr, 1), PERDURE_INVALID_ARGUMENT);
+    EXPECT_EQ(decide(nullptr, "teller", 1), PERDURE_INVALID_ARGUMENT);
+  }
 }
 
 TEST_F(CReplicatedRpc, MetricsAreTextOfWhateverRoomThereIs) {
@@ -300,7 +315,7 @@ TEST_F(CReplicatedRpc, OptionsThatAreNotThereAreRefused) {
   EXPECT_EQ(serve([](auto& options) { options.service = nullptr; }), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(serve([](auto& options) { options.operations = nullptr; }), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(serve([](auto& options) { options.transport = "pigeon"; }), PERDURE_INVALID_ARGUMENT);
-  EXPECT_EQ(serve([](auto& options) { options.reserved[1] = 1; }), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(serve([](auto& options) { options.reserved = 1; }), PERDURE_INVALID_ARGUMENT);
   perdure_rpc_operation operation = operations_[0];
   serving_.operations = &operation;
   serving_.operation_count = 1;

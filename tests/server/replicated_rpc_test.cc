@@ -963,6 +963,116 @@ TEST_F(ReplicatedRpcEnds, NoOtherCallIsSetAsideForOneThatEndsServers) {
   }
 }
 
+/// A server in whose second call of "teller-1" one has ended, as the one before: it is set aside.
+class ReplicatedRpcHeld : public ReplicatedRpcEnds {
+ protected:
+  ReplicatedRpcHeld() {
+    options_.attempts_max = 1;
+    options_.hold_failed = true;
+    options_.handlers[kEnd] = [this](const RpcCall& call, RpcTransaction& data,
+                                     std::span<std::byte> reply) {
+      ++called_;
+      return transfer(call, data, reply);
+    };
+  }
+  void serve_what_is_held() {
+    one_ = call_each("teller-1", "tet");
+    const std::uint64_t two = call_each("teller-2", "tt");
+    for (int life = 0; life < 2; ++life) {
+      serve_and_end(1);
+      ASSERT_FALSE(HasFatalFailure());
+    }
+    server_.emplace(serve(options_));
+    await(*server_, {{one_, 1}, {two, 2}});
+    for (const Deadline deadline = Deadline::after(kBankPatience); !is_held();) {
+      ASSERT_FALSE(deadline.passed());
+      test::pause_for(std::chrono::milliseconds(20));
+    }
+  }
+  bool is_held() {
+    const auto clients = server_->status().clients;
+    return std::any_of(clients.begin(), clients.end(), [&](const auto& each) {
+      return each.client_id == one_ && each.name == "teller-1" && each.held;
+    });
+  }
+
+  ReplicatedRpcServerOptions options_ = server_options();
+  std::atomic<int> called_{0};
+  std::uint64_t one_ = 0;
+  std::optional<ReplicatedRpcServer> server_;
+};
+
+/// Expect: neither it nor what is behind it is executed, by the next server neither, before it is
+/// retried; whoever waits is told, and others go on.
+TEST_F(ReplicatedRpcHeld, ACallThatIsHeldIsExecutedWhenItIsRetried) {
+  serve_what_is_held();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(server_->status().set_aside, 1U);
+  EXPECT_EQ(metric(server_->metrics(),
+                   "perdure_replicated_rpc_client_held{service=\"bank\",client=\"teller-1\"}"),
+            1);
+  ReplicatedRpcClient teller = client("teller-1");
+  expect(teller, teller.handle_of(1), RpcLevel::Applied);
+  for (const std::uint64_t sequence : {2, 3}) {
+    const auto waited = teller.wait(teller.handle_of(sequence), RpcLevel::Applied, kBankPatience);
+    EXPECT_EQ(waited.code(), ErrorCode::Busy) << sequence;
+  }
+  expect(teller, begin(teller), RpcLevel::Durable);
+  EXPECT_EQ(server_->retry("nobody", 2).code(), ErrorCode::NotFound);
+  EXPECT_EQ(server_->retry("teller-1", 3).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(server_->drop("teller-2", 2).code(), ErrorCode::InvalidArgument);
+
+  server_.reset();
+  server_.emplace(serve(options_));
+  EXPECT_TRUE(is_held());
+  ReplicatedRpcClient other = client("teller-2");
+  expect(other, begin(other), RpcLevel::Applied);
+  test::pause_for(std::chrono::milliseconds(1500));  // it looks for clients each 100 ms
+  EXPECT_EQ(executed(*server_, one_), (std::vector<std::uint64_t>{1}));
+  EXPECT_EQ(called_, 0);
+  EXPECT_FALSE(server_->status().failure);
+
+  const auto retried = server_->retry("teller-1", 2);
+  ASSERT_TRUE(retried.ok()) << retried.error().message;
+  await(*server_, {{one_, 4}});
+  EXPECT_EQ(executed(*server_, one_), (std::vector<std::uint64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(called_, 1);
+  EXPECT_FALSE(is_held());
+  const auto reply = teller.reply(teller.handle_of(2), kBankPatience);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_FALSE(reply->refused);
+}
+
+/// Also that of a server which is opened without being told to hold calls.
+TEST_F(ReplicatedRpcHeld, ACallThatIsHeldIsRefusedWhenItIsDropped) {
+  serve_what_is_held();
+  ASSERT_FALSE(HasFatalFailure());
+  const auto dropped = server_->drop("teller-1", 2);
+  ASSERT_TRUE(dropped.ok()) << dropped.error().message;
+  EXPECT_EQ(server_->retry("teller-1", 2).code(), ErrorCode::InvalidArgument);
+  await(*server_, {{one_, 3}});
+  EXPECT_EQ(executed(*server_, one_), (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(called_, 0);
+  ReplicatedRpcClient teller = client("teller-1");
+  const auto reply = teller.reply(teller.handle_of(2), kBankPatience);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply->refused, ErrorCode::SystemError);
+  EXPECT_TRUE(reply->dropped);
+}
+
+TEST_F(ReplicatedRpcHeld, ACallThatIsHeldIsRefusedByAServerThatHoldsNone) {
+  serve_what_is_held();
+  ASSERT_FALSE(HasFatalFailure());
+  server_.reset();
+  options_.hold_failed = false;
+  options_.attempts_max = 3;
+  server_.emplace(serve(options_));
+  await(*server_, {{one_, 3}});
+  EXPECT_EQ(executed(*server_, one_), (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(called_, 0);
+  EXPECT_FALSE(is_held());
+}
+
 /// A server was killed, so the next one tries calls alone. Expect: that it is fenced while a call
 /// is in its handler is no end of it, for the process lives.
 TEST_F(ReplicatedRpcEnds, AServerThatIsFencedInACallHasNotEnded) {

@@ -209,6 +209,8 @@ void name_replicated_rpc() {
   name(&ReplicatedRpcServer::open);
   name(&ReplicatedRpcServer::read);
   name(&ReplicatedRpcServer::replace_peer);
+  name(&ReplicatedRpcServer::retry);
+  name(&ReplicatedRpcServer::drop);
   name(&ReplicatedRpcServer::status);
   name(&ReplicatedRpcServer::metrics);
   name(&ReplicatedRpcClient::open);
@@ -262,5 +264,5 @@ int main() {
   name_life<ReplicatedRpcServer>();
   name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 174 ? "all" : "not all") << '\n';
+  std::cout << (named == 176 ? "all" : "not all") << '\n';
 }
