@@ -117,10 +117,12 @@ class Effects {
   bool is_open() const { return open_; }
   /// Whether anything was ever said of that: in version 1 it was not.
   bool knows_of_openings() const { return knows_of_openings_; }
-  /// That server tried calls one at a time.
+  /// That server tries calls one at a time.
   bool is_careful() const { return careful_; }
   /// `died`: the server before has ended without a word. Then the call that it tried has ended it.
   std::vector<std::byte> note_opened(bool died, bool careful);
+  /// It has tried all that may have ended the one before. Requires that it tries none now.
+  std::vector<std::byte> note_calm() { return note_opened(false, false); }
   std::vector<std::byte> note_ended();
   /// Before it is executed alone.
   std::vector<std::byte> note_trying(const RpcCall& call);

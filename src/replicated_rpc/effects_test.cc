@@ -82,8 +82,10 @@ class Server {
   }
   /// What a server says of itself: that it tries a call, begins, or ends.
   void note(const std::string& client, Random& random) {
-    const std::uint64_t what = random.below(6);
-    if (what == 5) {
+    const std::uint64_t what = random.below(7);
+    if (what == 6) {
+      log.push_back(effects.note_calm());
+    } else if (what == 5) {
       log.push_back(effects.note_held(next_call(client)));
     } else if (what == 0) {
       log.push_back(effects.note_ended());
@@ -228,6 +230,10 @@ TEST(Effects, AnEndIsThatOfTheCallThatTheServerTried) {
   EXPECT_TRUE(effects.is_careful());
   EXPECT_EQ(effects.ends_in(call), 1U);
   (void)effects.note_opened(true, true);
+  EXPECT_EQ(effects.ends_in(call), 1U);
+  (void)effects.note_calm();
+  EXPECT_TRUE(effects.is_open());
+  EXPECT_FALSE(effects.is_careful());
   EXPECT_EQ(effects.ends_in(call), 1U);
   (void)effects.note_trying(call);
   (void)effects.note_opened(false, true);

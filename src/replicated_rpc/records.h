@@ -66,7 +66,7 @@ enum class ItemType : std::uint32_t {
   RoundBegin = 6,  // who reads from the record of this one on gets everything, once there is ...
   RoundStep = 7,   // name: the last place copied; number: pages that are, once all places are
   RoundEnd = 8,    // ... this one
-  Opened = 9,      // a server begins to execute; number: kDied, kCareful
+  Opened = 9,      // a server begins to execute; number: kDied, kCareful. Then, 0: it is calm
   Ended = 10,      // it has ended in order
   Trying = 11,     // number: client; sequence, generation, name: the call it executes now, alone
   Tried = 12,      // the same of a call in which servers have ended; status: how many, and kHeld

@@ -151,6 +151,8 @@ class ReplicatedRpcServer::State {
   bool is_served(const std::string& pool) PERDURE_REQUIRES(mutex_);
   Result<bool> turn() PERDURE_REQUIRES(mutex_);
   Result<void> note_opening() PERDURE_REQUIRES(mutex_);
+  bool is_calm() PERDURE_REQUIRES(mutex_);
+  Result<void> note_calm() PERDURE_REQUIRES(mutex_);
   Result<void> await_committed() PERDURE_REQUIRES(mutex_);
   Result<void> check_application() PERDURE_REQUIRES(mutex_);
   bool has_place_for(const std::string& name) const PERDURE_REQUIRES(mutex_);
@@ -193,6 +195,7 @@ class ReplicatedRpcServer::State {
   std::optional<Trial> trial_ PERDURE_GUARDED_BY(mutex_);
   std::string served_ PERDURE_GUARDED_BY(mutex_);  // the client of which a call was executed last
   std::size_t next_peer_ PERDURE_GUARDED_BY(mutex_) = 0;
+  std::set<std::string> answered_ PERDURE_GUARDED_BY(mutex_);  // peers that said who there is
   Nanoseconds look_again_ PERDURE_GUARDED_BY(mutex_){0};
   ReplicatedRpcServerStatus counted_ PERDURE_GUARDED_BY(mutex_);
   std::thread thread_;
@@ -322,6 +325,7 @@ Result<bool> ReplicatedRpcServer::State::turn() {
   }
   PERDURE_TRY_VOID(note_opening());
   if (trial_) PERDURE_TRY_VOID(go_on_with_trial());
+  PERDURE_TRY_VOID(note_calm());
   look_for_clients();
   // Behind the client that was the last one: who fills each transaction does not get all of them.
   auto next = calls_.upper_bound(served_);
@@ -368,6 +372,7 @@ void ReplicatedRpcServer::State::look_for_clients() {
     look_again_ = later + Backoff::kTimesWhatATryTook * (later - now);
     return;
   }
+  answered_.insert(peer);
   forget_who_has_gone(peer, *pools);
   for (const PoolDescription& pool : *pools) {
     const auto name = replicated_rpc::client_of(options_.group.service, pool.name);
@@ -457,6 +462,29 @@ bool ReplicatedRpcServer::State::is_held(const std::string& name, Calls& calls) 
   calls.reader.reset();
   calls.read_again = Nanoseconds{0};
   return false;
+}
+
+/// Whether nothing is left that the server before may have been at. Whoever has a durable call has
+/// pools on k peers: he is known once all were asked, and as many have answered that one of those
+/// is among them.
+bool ReplicatedRpcServer::State::is_calm() {
+  const bool tried = std::all_of(calls_.begin(), calls_.end(), [](const auto& each) {
+    const Calls& calls = each.second;
+    return !calls.careful || calls.failure || calls.held || calls.listed_by.empty();
+  });
+  if (!tried || next_peer_ < options_.group.peers.size()) return false;
+  const LogStatus effects = log_->status();
+  return answered_.size() + effects.quorum > effects.replicas.size();
+}
+
+/// It changes nothing for a next server that finds this one open: that is careful, with this note
+/// or without. So it does not matter when it is lost.
+Result<void> ReplicatedRpcServer::State::note_calm() {
+  if (!careful_ || !is_calm()) return {};
+  careful_ = false;
+  for (auto& [name, calls] : calls_) calls.careful = false;
+  pending_ = effects_.note_calm();
+  return append_transaction();
 }
 
 /// Whether there was anything. What is wrong with the log of one client is nobody else's business.

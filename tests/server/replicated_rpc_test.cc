@@ -26,6 +26,8 @@
 #include "core/text_file.h"
 #include "core/try.h"
 #include "killed_peer.h"
+#include "replicated_rpc/effects.h"
+#include "replicated_rpc/group.h"
 #include "testing/process.h"
 #include "testing/soak.h"
 
@@ -961,6 +963,39 @@ TEST_F(ReplicatedRpcEnds, NoOtherCallIsSetAsideForOneThatEndsServers) {
     ASSERT_FALSE(deadline.passed());
     test::pause_for(std::chrono::milliseconds(20));
   }
+}
+
+/// A server has died in a call that the next one executes. Expect: when all of that time is
+/// executed it says so, and is not careful of who comes then.
+TEST_F(ReplicatedRpcEnds, AServerThatHasTriedEverythingIsCalm) {
+  const std::uint64_t one = call_each("teller-1", "tet");
+  serve_and_end(3);
+  ASSERT_FALSE(HasFatalFailure());
+  ReplicatedRpcServerOptions options = server_options();
+  options.handlers[kEnd] = transfer;
+  ReplicatedRpcServer server = serve(options);
+  await(server, {{one, 3}});
+  const auto is_careful = [&] {
+    auto reader = LogReader::open(replicated_rpc::reader_options(group_, "bank.effects"));
+    if (!reader.ok()) throw std::runtime_error(reader.error().message);
+    replicated_rpc::Effects effects;
+    for (const Deadline end = Deadline::after(std::chrono::milliseconds(300)); !end.passed();) {
+      const auto record = reader->next();
+      if (!record.ok()) throw std::runtime_error(record.error().message);
+      if (*record) EXPECT_TRUE(effects.apply((*record)->bytes, (*record)->lsn).ok());
+    }
+    EXPECT_TRUE(effects.is_open());
+    return effects.is_careful();
+  };
+  for (const Deadline deadline = Deadline::after(kBankPatience); is_careful();) {
+    ASSERT_FALSE(deadline.passed());
+    test::pause_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_EQ(server.status().careful, 0U);
+  ReplicatedRpcClient later = client("teller-2");
+  expect(later, begin(later), RpcLevel::Applied);
+  EXPECT_EQ(server.status().careful, 0U);
+  EXPECT_EQ(executed(server, one), (std::vector<std::uint64_t>{1, 2, 3}));
 }
 
 /// A server in whose second call of "teller-1" one has ended, as the one before: it is set aside.
