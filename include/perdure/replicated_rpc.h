@@ -235,8 +235,9 @@ class ReplicatedRpcClient {
                          std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
   /// Bytes of the handlers, of whole calls, all of them committed: with all that this client knows
-  /// to be applied, and nothing that an earlier read has seen is missing. What others were told a
-  /// moment ago it may not have yet. Needs no server that executes.
+  /// to be applied, and nothing that an earlier read has seen is missing, but for what was given up
+  /// when a loss was accepted: then it waits for a server that has executed since. What others were
+  /// told a moment ago it may not have yet. Needs no server that executes.
   /// Errors: Unsupported (it was opened without `reads`), OutOfRange, TimedOut (the effects can not
   /// be read to their end, or there are none yet), and those of wait for Applied.
   /// Cost: asks a peer or two; the first one reads all effects that are kept.

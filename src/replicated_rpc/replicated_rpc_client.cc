@@ -82,6 +82,14 @@ class ReplicatedRpcClient::State {
     std::optional<Ticket> ticket;
   };
 
+  /// Of the effects. What was written in a later epoch is newer, also behind a loss that was
+  /// accepted, where it stands before what was given up.
+  struct Seen {
+    Epoch epoch;
+    Lsn lsn;  // of the last record
+    auto operator<=>(const Seen&) const = default;
+  };
+
   void look_after();
   Result<Log> open_log(const std::string& pool) PERDURE_REQUIRES(mutex_);
   Result<void> note_own(const Record& record) PERDURE_REQUIRES(mutex_);
@@ -91,6 +99,7 @@ class ReplicatedRpcClient::State {
   bool is_durable(std::uint64_t sequence) const PERDURE_REQUIRES(mutex_);
   Result<bool> read_effects(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   void forget_effects() PERDURE_REQUIRES(mutex_);
+  Error unread_effects(bool ended) const PERDURE_REQUIRES(mutex_);
   Result<void> take(const Record& record) PERDURE_REQUIRES(mutex_);
   Result<void> take(const RecordItem& item) PERDURE_REQUIRES(mutex_);
   Error set_aside() const PERDURE_REQUIRES(mutex_);
@@ -104,7 +113,8 @@ class ReplicatedRpcClient::State {
   replicated_rpc::Looks looks_ PERDURE_GUARDED_BY(mutex_);  // at log_
   std::optional<LogReader> effects_ PERDURE_GUARDED_BY(mutex_);
   std::optional<Effects> copy_ PERDURE_GUARDED_BY(mutex_);  // of what it has read, for read
-  Lsn seen_ PERDURE_GUARDED_BY(mutex_);                     // so far it was read
+  Seen at_ PERDURE_GUARDED_BY(mutex_);                      // so far this reader has read
+  Seen seen_ PERDURE_GUARDED_BY(mutex_);                    // so far any has
   std::size_t reads_first_ PERDURE_GUARDED_BY(mutex_) = 0;  // of effects: a peer's number
   Nanoseconds read_again_ PERDURE_GUARDED_BY(mutex_){0};    // effects, not before
   std::optional<Error> unread_ PERDURE_GUARDED_BY(mutex_);  // why they could not be
@@ -302,7 +312,6 @@ Result<bool> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
     const auto record = effects_->next();
     if (!record.ok()) {
       unread_ = record.error();
-      if (record.code() == ErrorCode::Fenced) seen_ = Lsn{};  // it was given up, or is another log
       forget_effects();  // from its head: a round may have gone by
       ++reads_first_;
       return false;
@@ -320,10 +329,12 @@ Result<bool> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
 void ReplicatedRpcClient::State::forget_effects() {
   effects_.reset();
   copy_.reset();
+  at_ = Seen{};
 }
 
 Result<void> ReplicatedRpcClient::State::take(const Record& record) {
-  seen_ = std::max(seen_, effects_->position());
+  at_ = {record.epoch, record.lsn};
+  seen_ = std::max(seen_, at_);
   if (copy_) PERDURE_TRY_VOID(copy_->apply(record.bytes, record.lsn));
   return replicated_rpc::for_each_item(
       record.bytes, [&](const RecordItem& item) PERDURE_REQUIRES(mutex_) { return take(item); });
@@ -403,7 +414,18 @@ Result<RpcReply> ReplicatedRpcClient::State::kept_reply(const RpcHandle& handle,
   }
 }
 
-/// A copy that was begun anew, over another peer, may be older than what was read before.
+Error ReplicatedRpcClient::State::unread_effects(bool ended) const {
+  std::string why = unread_ ? ": " + unread_->message : "";
+  if (!unread_ && ended && at_ < seen_) {
+    why = fmt::format(
+        ": what can be read ends with epoch {}, LSN {}, and this client has read epoch {}, LSN {}",
+        at_.epoch.value, at_.lsn.value, seen_.epoch.value, seen_.lsn.value);
+  }
+  return {ErrorCode::TimedOut, "the effects could not be read to their end" + why};
+}
+
+/// A copy that was begun anew, over another peer, may be older than what was read before: of a peer
+/// that was left behind, or that has what was given up since.
 Result<void> ReplicatedRpcClient::State::read(std::uint64_t at, std::span<std::byte> into,
                                               Nanoseconds timeout) {
   MutexLock lock(mutex_);
@@ -413,11 +435,8 @@ Result<void> ReplicatedRpcClient::State::read(std::uint64_t at, std::span<std::b
   }
   for (const Deadline deadline = Deadline::after(timeout);;) {
     PERDURE_TRY(ended, read_effects(deadline));
-    if (ended && copy_->is_whole() && effects_->position() >= seen_) break;
-    if (deadline.passed()) {
-      return Error{ErrorCode::TimedOut, fmt::format("the effects could not be read to their end{}",
-                                                    unread_ ? ": " + unread_->message : "")};
-    }
+    if (ended && copy_->is_whole() && at_ >= seen_) break;
+    if (deadline.passed()) return unread_effects(ended);
     lock.wait_for(idle_, replicated_rpc::kIdle);
   }
   const auto bytes = copy_->bytes();
