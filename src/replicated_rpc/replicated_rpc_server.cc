@@ -2,68 +2,34 @@
 //
 // What is in memory is ahead of the log by one transaction at most, which is appended before
 // anything else is done: so what the log says is always a state between two transactions.
+#include "replicated_rpc/replicated_rpc_server.h"
+
 #include <fmt/format.h>
-#include <perdure/log.h>
-#include <perdure/pool.h>
-#include <perdure/replicated_rpc.h>
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <map>
-#include <set>
-#include <thread>
-#include <utility>
 
-#include "core/backoff.h"
-#include "core/clock.h"
-#include "core/forks.h"
 #include "core/log_message.h"
-#include "core/mutex.h"
 #include "core/try.h"
-#include "replicated_rpc/effects.h"
-#include "replicated_rpc/group.h"
 #include "replicated_rpc/metrics.h"
 
 namespace perdure {
 
-namespace replicated_rpc {
-/// A call that is executed alone, for a server may have ended in it. The stages in their order:
-/// it is noted, and the note committed; it is executed; its effects are committed.
-struct Trial {
-  enum class Stage { Note, Execute, Settle };
-  Stage stage = Stage::Note;
-  std::string client;
-  std::vector<std::byte> payload;
-  RpcCall call;  // of these two
-};
-}  // namespace replicated_rpc
-
 using replicated_rpc::Decision;
 using replicated_rpc::Effects;
+using replicated_rpc::kCallsAgainAfter;
 using replicated_rpc::Sizes;
 using replicated_rpc::Trial;
 
 namespace {
 
-/// A peer is asked which clients there are, one peer after the other.
-constexpr Nanoseconds kLookForClientsEvery = std::chrono::milliseconds(100);
-/// A client's log that could not be read, or opened, is tried again.
-constexpr Nanoseconds kCallsAgainAfter = std::chrono::milliseconds(500);
 /// To bring back peers with the quorum lost, or to ask who has taken over.
 constexpr auto kLostWithin = std::chrono::milliseconds(200);
 /// Of one client in turn.
 constexpr std::size_t kCallsInTurn = 64;
-/// In which all that the server before knew to be committed is known here, too, if its peers
-/// answer.
-constexpr Nanoseconds kCalmAfter = std::chrono::seconds(1);
 /// A session of a process that has ended is gone by then.
 constexpr Nanoseconds kLivesAfter = std::chrono::milliseconds(100);
 /// To say that this server ends.
 constexpr auto kEndWithin = std::chrono::milliseconds(500);
-/// What an operator has decided is committed by then, or it is not known whether it is.
-constexpr Nanoseconds kDecidedWithin = std::chrono::seconds(30);
-constexpr std::uint32_t kAttemptsMax = 1000;
 /// Of a pool, beside the ring.
 constexpr std::uint64_t kEffectsHeadBytes = 1024 * 1024;
 
@@ -93,113 +59,6 @@ bool passes(ErrorCode code) {
 }
 
 }  // namespace
-
-class ReplicatedRpcServer::State {
- public:
-  explicit State(ReplicatedRpcServerOptions asked) : options_(std::move(asked)) {}
-  ~State() {
-    stopping_.store(true);
-    if (thread_.joinable()) thread_.join();
-    end();
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
-  Result<void> open();
-  void start() {
-    thread_ = std::thread([this] { run(); });
-  }
-
-  Result<void> read(std::uint64_t at, std::span<std::byte> into, Nanoseconds timeout);
-  Result<void> replace_peer(const std::string& which, const std::string& peer);
-  Result<void> decide(const std::string& client, std::uint64_t sequence, Decision decision);
-  ReplicatedRpcServerStatus status();
-  std::string metrics();
-
-  const std::uint32_t process = forks_so_far();
-
- private:
-  /// The calls of one client.
-  struct Calls {
-    std::optional<LogReader> reader;
-    std::size_t reads_first = 0;   // of the log: a peer's number
-    Nanoseconds read_again{0};     // not before
-    Nanoseconds resolve_again{0};  // not before
-    Epoch resolved;                // what is committed of this epoch and the ones before is known
-    bool careful = false;          // they are tried one at a time ...
-    Nanoseconds first_read{0};     // since when it is known what is committed
-    std::optional<Lsn> careful_up_to;  // ... as long as they begin before
-    bool held = false;  // the last record that was read is a call that waits for an operator
-    std::optional<Error> failure;
-    std::map<std::string, std::string> pools;  // by peer: the UUID of what was listed there last
-    std::set<std::string> listed_by;           // peers, when they were asked last
-  };
-  /// Holds the mutex for a caller: the thread lets him in between two turns.
-  class Caller {
-   public:
-    explicit Caller(State& state) : state_(state) { ++state_.callers_; }
-    ~Caller() { --state_.callers_; }
-    Caller(const Caller&) = delete;
-    Caller& operator=(const Caller&) = delete;
-
-   private:
-    State& state_;
-  };
-
-  void run();
-  void end();
-  bool is_served(const std::string& pool) PERDURE_REQUIRES(mutex_);
-  Result<bool> turn() PERDURE_REQUIRES(mutex_);
-  Result<void> note_opening() PERDURE_REQUIRES(mutex_);
-  bool is_calm() PERDURE_REQUIRES(mutex_);
-  Result<void> note_calm() PERDURE_REQUIRES(mutex_);
-  Result<void> await_committed() PERDURE_REQUIRES(mutex_);
-  Result<void> check_application() PERDURE_REQUIRES(mutex_);
-  bool has_place_for(const std::string& name) const PERDURE_REQUIRES(mutex_);
-  void look_for_clients() PERDURE_REQUIRES(mutex_);
-  void forget_who_has_gone(const std::string& peer, const std::vector<PoolDescription>& pools)
-      PERDURE_REQUIRES(mutex_);
-  Result<void> resolve(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
-  bool execute_calls(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
-  static bool is_careful(Calls& calls);
-  bool is_held(const std::string& name, Calls& calls) PERDURE_REQUIRES(mutex_);
-  Result<void> take(const std::string& name, Calls& calls, const Record& record, bool alone)
-      PERDURE_REQUIRES(mutex_);
-  void execute(const RpcCall& call) PERDURE_REQUIRES(mutex_);
-  Result<void> go_on_with_trial() PERDURE_REQUIRES(mutex_);
-  std::vector<std::byte> set_aside(const RpcCall& call) PERDURE_REQUIRES(mutex_);
-  Result<void> append_transaction() PERDURE_REQUIRES(mutex_);
-  Result<void> go_round(std::uint64_t bytes) PERDURE_REQUIRES(mutex_);
-  Result<std::uint64_t> append_piece(const std::vector<std::byte>& piece) PERDURE_REQUIRES(mutex_);
-  Result<void> trim() PERDURE_REQUIRES(mutex_);
-
-  Mutex mutex_;
-  std::condition_variable idle_;
-  std::atomic<int> callers_{0};
-  std::atomic<bool> stopping_{false};
-  ReplicatedRpcServerOptions options_ PERDURE_GUARDED_BY(mutex_);
-  std::optional<Log> log_ PERDURE_GUARDED_BY(mutex_);
-  replicated_rpc::Looks looks_ PERDURE_GUARDED_BY(mutex_);  // at log_
-  Effects effects_ PERDURE_GUARDED_BY(mutex_);
-  std::map<std::string, Calls> calls_ PERDURE_GUARDED_BY(mutex_);  // by client
-  /// Replaced peers and those that are in their places now: a client's log may still have one of
-  /// the former.
-  std::vector<std::pair<std::string, std::string>> replaced_ PERDURE_GUARDED_BY(mutex_);
-  std::vector<std::byte> pending_ PERDURE_GUARDED_BY(mutex_);  // a transaction to be appended
-  std::optional<Ticket> last_ PERDURE_GUARDED_BY(mutex_);      // of what was appended
-  std::optional<Ticket> round_end_ PERDURE_GUARDED_BY(mutex_);
-  enum class Opening { Unsaid, Said, Noted };  // of this server, in the log of effects
-  Opening opening_ PERDURE_GUARDED_BY(mutex_) = Opening::Unsaid;
-  bool died_ PERDURE_GUARDED_BY(mutex_) = false;  // the server before, without a word
-  bool careful_ PERDURE_GUARDED_BY(mutex_) = false;
-  std::optional<Trial> trial_ PERDURE_GUARDED_BY(mutex_);
-  std::string served_ PERDURE_GUARDED_BY(mutex_);  // the client of which a call was executed last
-  std::size_t next_peer_ PERDURE_GUARDED_BY(mutex_) = 0;
-  std::set<std::string> answered_ PERDURE_GUARDED_BY(mutex_);  // peers that said who there is
-  Nanoseconds look_again_ PERDURE_GUARDED_BY(mutex_){0};
-  ReplicatedRpcServerStatus counted_ PERDURE_GUARDED_BY(mutex_);
-  std::thread thread_;
-};
 
 Result<void> ReplicatedRpcServer::State::open() {
   MutexLock lock(mutex_);
@@ -348,145 +207,6 @@ Result<bool> ReplicatedRpcServer::State::turn() {
   return worked;
 }
 
-/// Whoever has called once keeps its place, whatever becomes of its pools.
-bool ReplicatedRpcServer::State::has_place_for(const std::string& name) const {
-  const auto& places = effects_.places();
-  if (calls_.count(name) != 0 || places.count(name) != 0) return true;
-  std::size_t taken = places.size();
-  for (const auto& [other, calls] : calls_) taken += places.count(other) == 0 ? 1 : 0;
-  return taken < effects_.sizes()->clients_max;
-}
-
-/// All peers in turn: a pool of a client is on each of them, but for one that was replaced.
-void ReplicatedRpcServer::State::look_for_clients() {
-  const Nanoseconds now = Clock::monotonic().now();
-  if (now < look_again_) return;
-  look_again_ = now + kLookForClientsEvery;
-  const auto& peers = options_.group.peers;
-  const auto within = std::min(options_.group.peer_timeout, std::chrono::milliseconds(1000));
-  const std::string& peer = peers[next_peer_++ % peers.size()];
-  const auto pools = list_pools(peer, within);
-  if (!pools.ok()) {
-    // One that has stopped does not hold up each turn.
-    const Nanoseconds later = Clock::monotonic().now();
-    look_again_ = later + Backoff::kTimesWhatATryTook * (later - now);
-    return;
-  }
-  answered_.insert(peer);
-  forget_who_has_gone(peer, *pools);
-  for (const PoolDescription& pool : *pools) {
-    const auto name = replicated_rpc::client_of(options_.group.service, pool.name);
-    if (!name || pool.epoch.value == 0) continue;
-    if (!has_place_for(*name)) continue;
-    const auto [place, found_now] = calls_.try_emplace(*name);
-    Calls& calls = place->second;
-    if (found_now) calls.careful = careful_;
-    std::string& uuid = calls.pools[peer];
-    if (!uuid.empty() && uuid != pool.uuid) {
-      const bool careful = calls.careful;
-      calls = Calls{};  // nothing of the old pool is about it
-      calls.careful = careful;
-    }
-    calls.pools[peer] = pool.uuid;
-    calls.listed_by.insert(peer);
-    const bool known = pool.epoch <= calls.resolved;
-    if (!pool.writer_present && !known && now >= calls.resolve_again) {
-      (void)resolve(*name, calls);  // else it is tried again
-    }
-  }
-}
-
-/// Names whose pools are on no peer any more, and that have never called, take no place.
-void ReplicatedRpcServer::State::forget_who_has_gone(const std::string& peer,
-                                                     const std::vector<PoolDescription>& pools) {
-  for (auto each = calls_.begin(); each != calls_.end();) {
-    auto& [name, calls] = *each;
-    const std::string pool = replicated_rpc::calls_pool(options_.group.service, name);
-    const bool there =
-        std::any_of(pools.begin(), pools.end(), [&](const auto& one) { return one.name == pool; });
-    const bool was_last = !there && calls.listed_by.erase(peer) != 0 && calls.listed_by.empty();
-    const bool has_place = effects_.places().count(name) != 0;
-    each = was_last && !has_place ? calls_.erase(each) : std::next(each);
-  }
-}
-
-/// Its client is away. What it has left at the end of its log may be committed, and no reader know
-/// it: whoever opens the log decides that, for readers too. A client that is there is left alone.
-Result<void> ReplicatedRpcServer::State::resolve(const std::string& name, Calls& calls) {
-  calls.resolve_again = Clock::monotonic().now() + kCallsAgainAfter;
-  const std::string pool = replicated_rpc::calls_pool(options_.group.service, name);
-  LogOptions options = replicated_rpc::log_options(options_.group, pool);
-  options.writer_name = "the server of calls, for a client that is away";
-  auto opened = Log::open(options);
-  for (const auto& [which, peer] : replaced_) {
-    // A peer that has a pool already, and is no replica yet, can not be named.
-    if (opened.ok() || opened.code() != ErrorCode::InvalidArgument) break;
-    options.peers = options_.group.peers;
-    std::replace(options.peers.begin(), options.peers.end(), peer, which);
-    opened = Log::open(options);
-  }
-  PERDURE_TRY(log, std::move(opened));
-  const Epoch epoch = log.status().epoch;
-  // Not what close() says: with a peer that is lost it never has told everybody.
-  PERDURE_TRY_VOID(replicated_rpc::read_all(options_.group, log, pool,
-                                            [](const Record&) { return Result<void>{}; }));
-  for (const auto& [which, peer] : replaced_) {
-    const auto replaced = replicated_rpc::replace_in(options_.group, log, pool, which, peer);
-    // This log has another one of those that `peer` is in the place of.
-    if (!replaced.ok() && replaced.code() != ErrorCode::NotFound) return replaced.error();
-  }
-  calls.resolved = epoch;
-  (void)log.close();
-  return {};
-}
-
-/// Any call that the server before may have been at was committed when this one was opened. It is
-/// among those that are known a little later; behind them nobody need be careful.
-bool ReplicatedRpcServer::State::is_careful(Calls& calls) {
-  if (!calls.careful) return false;
-  const Nanoseconds now = Clock::monotonic().now();
-  const Lsn at = calls.reader->position();
-  if (calls.first_read == Nanoseconds{0}) calls.first_read = now;
-  if (!calls.careful_up_to && now - calls.first_read >= kCalmAfter) {
-    calls.careful_up_to = std::max(at, calls.reader->committed());
-  }
-  calls.careful = !calls.careful_up_to || at < *calls.careful_up_to;
-  return calls.careful;
-}
-
-/// When an operator has decided about its call, what it has called is read again: from its head.
-bool ReplicatedRpcServer::State::is_held(const std::string& name, Calls& calls) {
-  if (!calls.held) return false;
-  if (effects_.is_held(name)) return true;
-  calls.held = false;
-  calls.reader.reset();
-  calls.read_again = Nanoseconds{0};
-  return false;
-}
-
-/// Whether nothing is left that the server before may have been at. Whoever has a durable call has
-/// pools on k peers: he is known once all were asked, and as many have answered that one of those
-/// is among them.
-bool ReplicatedRpcServer::State::is_calm() {
-  const bool tried = std::all_of(calls_.begin(), calls_.end(), [](const auto& each) {
-    const Calls& calls = each.second;
-    return !calls.careful || calls.failure || calls.held || calls.listed_by.empty();
-  });
-  if (!tried || next_peer_ < options_.group.peers.size()) return false;
-  const LogStatus effects = log_->status();
-  return answered_.size() + effects.quorum > effects.replicas.size();
-}
-
-/// It changes nothing for a next server that finds this one open: that is careful, with this note
-/// or without. So it does not matter when it is lost.
-Result<void> ReplicatedRpcServer::State::note_calm() {
-  if (!careful_ || !is_calm()) return {};
-  careful_ = false;
-  for (auto& [name, calls] : calls_) calls.careful = false;
-  pending_ = effects_.note_calm();
-  return append_transaction();
-}
-
 /// Whether there was anything. What is wrong with the log of one client is nobody else's business.
 bool ReplicatedRpcServer::State::execute_calls(const std::string& name, Calls& calls) {
   if (calls.failure || is_held(name, calls)) return false;
@@ -568,46 +288,6 @@ void ReplicatedRpcServer::State::execute(const RpcCall& call) {
       effects_.execute(call, handler == options_.handlers.end() ? nullptr : &handler->second);
   ++counted_.executed;
   if (refused) ++counted_.refused;
-}
-
-/// Nothing else is executed meanwhile: if the process ends, it is this call that has ended it.
-Result<void> ReplicatedRpcServer::State::go_on_with_trial() {
-  Trial& trial = *trial_;
-  if (trial.stage == Trial::Stage::Note) {
-    const auto attempts = std::clamp<std::uint32_t>(options_.attempts_max, 1, kAttemptsMax);
-    const bool given_up = effects_.is_held(trial.call) || effects_.ends_in(trial.call) >= attempts;
-    trial.stage = given_up ? Trial::Stage::Settle : Trial::Stage::Execute;
-    pending_ = given_up ? set_aside(trial.call) : effects_.note_trying(trial.call);
-    PERDURE_TRY_VOID(append_transaction());
-  }
-  if (trial.stage == Trial::Stage::Execute) {
-    PERDURE_TRY_VOID(await_committed());
-    execute(trial.call);
-    trial.stage = Trial::Stage::Settle;
-    pending_ = effects_.take_record();
-    PERDURE_TRY_VOID(append_transaction());
-  }
-  PERDURE_TRY_VOID(await_committed());
-  trial_.reset();
-  return {};
-}
-
-/// Until an operator decides, or for good.
-std::vector<std::byte> ReplicatedRpcServer::State::set_aside(const RpcCall& call) {
-  log_message(Severity::Warning,
-              fmt::format("call {} of client '{}' (operation {}) is set aside: {} servers have "
-                          "ended in its handler",
-                          call.sequence, call.client, call.operation, effects_.ends_in(call)));
-  ++counted_.set_aside;
-  if (options_.hold_failed) {
-    const auto calls = calls_.find(std::string(call.client));
-    if (calls != calls_.end()) calls->second.held = true;
-    return effects_.note_held(call);
-  }
-  effects_.drop(call);
-  ++counted_.executed;
-  ++counted_.refused;
-  return effects_.take_record();
 }
 
 Result<void> ReplicatedRpcServer::State::append_transaction() {
@@ -706,38 +386,6 @@ Result<void> ReplicatedRpcServer::State::replace_peer(const std::string& which,
   }
   if (failed) return *failed;
   return {};
-}
-
-/// Nothing is changed here that is not in the log.
-Result<void> ReplicatedRpcServer::State::decide(const std::string& client, std::uint64_t sequence,
-                                                Decision decision) {
-  const Caller caller(*this);
-  std::optional<Ticket> decided;
-  for (const Deadline deadline = Deadline::after(kDecidedWithin);;) {
-    MutexLock lock(mutex_);
-    if (counted_.failure) return *counted_.failure;
-    // Behind what is to be appended: that it is set aside may be part of it.
-    if (!decided && pending_.empty()) {
-      PERDURE_TRY(record, effects_.decide(client, sequence, decision));
-      PERDURE_TRY(bytes, append_piece(record));
-      decided = last_;
-      counted_.executed += decision == Decision::Drop ? 1 : 0;
-      counted_.refused += decision == Decision::Drop ? 1 : 0;
-      (void)go_round(bytes);  // the next transaction goes on with it
-    }
-    if (decided && log_->wait(*decided, Level::Committed, std::chrono::milliseconds(10)).ok()) {
-      return {};
-    }
-    if (deadline.passed()) {
-      return Error{
-          ErrorCode::TimedOut,
-          fmt::format("the log of effects takes nothing now, so {} about call {} of "
-                      "client '{}'; ask for the status",
-                      decided ? "it is not known whether it is decided" : "nothing was decided",
-                      sequence, client)};
-    }
-    lock.wait_for(idle_, replicated_rpc::kIdle);
-  }
 }
 
 ReplicatedRpcServerStatus ReplicatedRpcServer::State::status() {
