@@ -15,11 +15,9 @@ using perdure::ReplicatedRpcClient;
 using perdure::ReplicatedRpcServer;
 using perdure::capi::code_of;
 using perdure::capi::fail;
-using perdure::capi::give_all;
 using perdure::capi::give_sized;
 using perdure::capi::give_text;
 using perdure::capi::guarded;
-using perdure::capi::handle_of;
 using perdure::capi::is_record;
 using perdure::capi::number_of;
 using perdure::capi::set;
@@ -70,8 +68,8 @@ perdure_code take_group(const Given& given, perdure::ReplicatedRpcGroup& group) 
   return PERDURE_OK;
 }
 
-perdure_code options_of(const perdure_replicated_rpc_server_options* options,
-                        perdure::ReplicatedRpcServerOptions& opened) {
+perdure_code take_server(const perdure_replicated_rpc_server_options* options,
+                         perdure::ReplicatedRpcServerOptions& opened) {
   perdure_replicated_rpc_server_options given{};
   if (options == nullptr) return fail("options must not be NULL");
   if (!take_sized(options, given)) return perdure::capi::fail_of_size();
@@ -96,8 +94,8 @@ perdure_code options_of(const perdure_replicated_rpc_server_options* options,
   return PERDURE_OK;
 }
 
-perdure_code options_of(const perdure_replicated_rpc_client_options* options,
-                        perdure::ReplicatedRpcClientOptions& opened) {
+perdure_code take_client(const perdure_replicated_rpc_client_options* options,
+                         perdure::ReplicatedRpcClientOptions& opened) {
   perdure_replicated_rpc_client_options given{};
   if (options == nullptr) return fail("options must not be NULL");
   if (!take_sized(options, given)) return perdure::capi::fail_of_size();
@@ -175,15 +173,8 @@ perdure_replicated_rpc_client_place replicated_place_of(
 
 perdure_code perdure_replicated_rpc_server_open(
     const perdure_replicated_rpc_server_options* options, perdure_replicated_rpc_server** server) {
-  return guarded([&]() -> perdure_code {
-    perdure::ReplicatedRpcServerOptions opened;
-    if (server == nullptr) return fail("server must not be NULL");
-    if (const auto code = options_of(options, opened); code != PERDURE_OK) return code;
-    auto result = ReplicatedRpcServer::open(std::move(opened));
-    if (!result.ok()) return fail(result.error());
-    *server = new perdure_replicated_rpc_server{std::move(result).value()};
-    return PERDURE_OK;
-  });
+  return perdure::capi::open_handle<ReplicatedRpcServer>(options, server, "server must not be NULL",
+                                                         take_server);
 }
 
 void perdure_replicated_rpc_server_close(perdure_replicated_rpc_server* server) { delete server; }
@@ -211,18 +202,12 @@ perdure_code perdure_replicated_rpc_server_replace_peer(perdure_replicated_rpc_s
 
 perdure_code perdure_replicated_rpc_server_retry(perdure_replicated_rpc_server* server,
                                                  const char* client, uint64_t sequence) {
-  return guarded(server, [&]() -> perdure_code {
-    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
-    return code_of(server->server.retry(client, sequence));
-  });
+  return perdure::capi::decide(server, client, sequence, &ReplicatedRpcServer::retry);
 }
 
 perdure_code perdure_replicated_rpc_server_drop(perdure_replicated_rpc_server* server,
                                                 const char* client, uint64_t sequence) {
-  return guarded(server, [&]() -> perdure_code {
-    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
-    return code_of(server->server.drop(client, sequence));
-  });
+  return perdure::capi::decide(server, client, sequence, &ReplicatedRpcServer::drop);
 }
 
 perdure_code perdure_replicated_rpc_server_get_status(
@@ -247,25 +232,13 @@ perdure_code perdure_replicated_rpc_server_get_metrics(const perdure_replicated_
 perdure_code perdure_replicated_rpc_server_get_clients(const perdure_replicated_rpc_server* server,
                                                        perdure_replicated_rpc_client_place* clients,
                                                        size_t count, size_t* there) {
-  return guarded(server, [&]() -> perdure_code {
-    if (server == nullptr || there == nullptr || (clients == nullptr && count != 0)) {
-      return fail("server, clients and there must not be NULL");
-    }
-    return give_all(server->server.status().clients, clients, count, there, replicated_place_of);
-  });
+  return perdure::capi::give_clients(server, clients, count, there, replicated_place_of);
 }
 
 perdure_code perdure_replicated_rpc_client_open(
     const perdure_replicated_rpc_client_options* options, perdure_replicated_rpc_client** client) {
-  return guarded([&]() -> perdure_code {
-    perdure::ReplicatedRpcClientOptions opened;
-    if (client == nullptr) return fail("client must not be NULL");
-    if (const auto code = options_of(options, opened); code != PERDURE_OK) return code;
-    auto result = ReplicatedRpcClient::open(std::move(opened));
-    if (!result.ok()) return fail(result.error());
-    *client = new perdure_replicated_rpc_client{std::move(result).value()};
-    return PERDURE_OK;
-  });
+  return perdure::capi::open_handle<ReplicatedRpcClient>(options, client, "client must not be NULL",
+                                                         take_client);
 }
 
 void perdure_replicated_rpc_client_close(perdure_replicated_rpc_client* client) { delete client; }
@@ -274,43 +247,20 @@ perdure_code perdure_replicated_rpc_client_call(perdure_replicated_rpc_client* c
                                                 uint32_t operation, const void* payload,
                                                 size_t bytes, uint64_t order_key,
                                                 perdure_rpc_handle* handle) {
-  return guarded(client, [&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr || !is_record(payload, bytes)) {
-      return fail("client, payload and handle must not be NULL");
-    }
-    const auto begun =
-        client->client.call(operation, {static_cast<const std::byte*>(payload), bytes}, order_key);
-    if (!begun.ok()) return fail(begun.error());
-    *handle = {begun->sequence, begun->client_id};
-    return PERDURE_OK;
-  });
+  return perdure::capi::begin_call(client, operation, payload, bytes, order_key, handle);
 }
 
 perdure_code perdure_replicated_rpc_client_wait(perdure_replicated_rpc_client* client,
                                                 const perdure_rpc_handle* handle,
                                                 perdure_rpc_level level, uint32_t timeout_ms) {
-  return guarded(client, [&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
-    if (!perdure::capi::known(level)) return fail("unknown level");
-    return code_of(client->client.wait(handle_of(*handle), perdure::capi::level_of(level),
-                                       milliseconds(timeout_ms)));
-  });
+  return perdure::capi::wait_for_call(client, handle, level, timeout_ms);
 }
 
 perdure_code perdure_replicated_rpc_client_reply(perdure_replicated_rpc_client* client,
                                                  const perdure_rpc_handle* handle,
                                                  uint32_t timeout_ms, perdure_rpc_outcome* outcome,
                                                  void* reply, size_t room, size_t* bytes) {
-  return guarded(client, [&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr || outcome == nullptr || bytes == nullptr ||
-        !is_record(reply, room)) {
-      return fail("client, handle, outcome, reply and bytes must not be NULL");
-    }
-    if (!perdure::capi::has_size(outcome)) return perdure::capi::fail_of_no_size();
-    const auto got = client->client.reply(handle_of(*handle), milliseconds(timeout_ms));
-    if (!got.ok()) return fail(got.error());
-    return perdure::capi::give_reply(*got, outcome, reply, room, bytes);
-  });
+  return perdure::capi::wait_for_reply(client, handle, timeout_ms, outcome, reply, room, bytes);
 }
 
 perdure_code perdure_replicated_rpc_client_read(perdure_replicated_rpc_client* client, uint64_t at,
@@ -337,12 +287,7 @@ perdure_code perdure_replicated_rpc_client_replace_peer(perdure_replicated_rpc_c
 perdure_code perdure_replicated_rpc_client_handle_of(const perdure_replicated_rpc_client* client,
                                                      uint64_t sequence,
                                                      perdure_rpc_handle* handle) {
-  return guarded(client, [&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
-    const perdure::RpcHandle found = client->client.handle_of(sequence);
-    *handle = {found.sequence, found.client_id};
-    return PERDURE_OK;
-  });
+  return perdure::capi::find_handle(client, sequence, handle);
 }
 
 perdure_code perdure_replicated_rpc_client_get_status(

@@ -8,7 +8,6 @@
 #include "capi/rpc_parts.h"
 
 using perdure::RpcClient;
-using perdure::RpcHandle;
 using perdure::capi::code_of;
 using perdure::capi::counts_of;
 using perdure::capi::fail;
@@ -69,16 +68,8 @@ perdure_code client_options_of(const perdure_rpc_client_options* options,
 
 perdure_code perdure_rpc_client_open(const perdure_rpc_client_options* options,
                                      perdure_rpc_client** client) {
-  return guarded([&]() -> perdure_code {
-    perdure::RpcClientOptions opened;
-    if (client == nullptr) return fail("client must not be NULL");
-    const perdure_code code = client_options_of(options, opened);
-    if (code != PERDURE_OK) return code;
-    auto result = RpcClient::open(std::move(opened));
-    if (!result.ok()) return fail(result.error());
-    *client = new perdure_rpc_client{std::move(result).value()};
-    return PERDURE_OK;
-  });
+  return perdure::capi::open_handle<RpcClient>(options, client, "client must not be NULL",
+                                               client_options_of);
 }
 
 void perdure_rpc_client_close(perdure_rpc_client* client) { delete client; }
@@ -86,42 +77,18 @@ void perdure_rpc_client_close(perdure_rpc_client* client) { delete client; }
 perdure_code perdure_rpc_client_call(perdure_rpc_client* client, uint32_t operation,
                                      const void* payload, size_t bytes, uint64_t order_key,
                                      perdure_rpc_handle* handle) {
-  return guarded(client, [&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr || !is_record(payload, bytes)) {
-      return fail("client, payload and handle must not be NULL");
-    }
-    const auto begun =
-        client->client.call(operation, {static_cast<const std::byte*>(payload), bytes}, order_key);
-    if (!begun.ok()) return fail(begun.error());
-    *handle = {begun->sequence, begun->client_id};
-    return PERDURE_OK;
-  });
+  return perdure::capi::begin_call(client, operation, payload, bytes, order_key, handle);
 }
 
 perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_rpc_handle* handle,
                                      perdure_rpc_level level, uint32_t timeout_ms) {
-  return guarded(client, [&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
-    if (!perdure::capi::known(level)) return fail("unknown level");
-    return code_of(client->client.wait(handle_of(*handle), perdure::capi::level_of(level),
-                                       std::chrono::milliseconds(timeout_ms)));
-  });
+  return perdure::capi::wait_for_call(client, handle, level, timeout_ms);
 }
 
 perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_rpc_handle* handle,
                                       uint32_t timeout_ms, perdure_rpc_outcome* outcome,
                                       void* reply, size_t room, size_t* bytes) {
-  return guarded(client, [&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr || outcome == nullptr || bytes == nullptr ||
-        !is_record(reply, room)) {
-      return fail("client, handle, outcome, reply and bytes must not be NULL");
-    }
-    if (!perdure::capi::has_size(outcome)) return perdure::capi::fail_of_no_size();
-    const auto got =
-        client->client.reply(handle_of(*handle), std::chrono::milliseconds(timeout_ms));
-    if (!got.ok()) return fail(got.error());
-    return perdure::capi::give_reply(*got, outcome, reply, room, bytes);
-  });
+  return perdure::capi::wait_for_reply(client, handle, timeout_ms, outcome, reply, room, bytes);
 }
 
 perdure_code perdure_rpc_client_cancel(perdure_rpc_client* client,
@@ -163,12 +130,7 @@ uint64_t perdure_rpc_client_payload_bytes_max(const perdure_rpc_client* client) 
 
 perdure_code perdure_rpc_client_handle_of(const perdure_rpc_client* client, uint64_t sequence,
                                           perdure_rpc_handle* handle) {
-  return guarded(client, [&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
-    const RpcHandle found = client->client.handle_of(sequence);
-    *handle = {found.sequence, found.client_id};
-    return PERDURE_OK;
-  });
+  return perdure::capi::find_handle(client, sequence, handle);
 }
 
 perdure_code perdure_rpc_client_get_times(const perdure_rpc_client* client,

@@ -1,14 +1,17 @@
-// What durable RPC on one server and on k servers have in common in C: handlers, and what calls
-// give.
+// What durable RPC on one server and on k servers have in common in C: handlers, what calls give,
+// and the functions of servers and clients that both have.
 #pragma once
 
 #include <perdure/perdure.h>
 #include <perdure/rpc.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "capi/failure.h"
 
@@ -79,6 +82,96 @@ inline perdure_code give_reply(const RpcReply& got, perdure_rpc_outcome* outcome
   told.cancelled = got.cancelled;
   give_bytes(got.bytes, reply, room, bytes);
   return give_sized(told, outcome);
+}
+
+// Functions of a handle that has a `server` or a `client`; for what they do see perdure.h.
+
+/// `handle` is made of what `Object::open` returns. `take` makes options of those that are given.
+template <typename Object, typename Options, typename Given, typename Handle>
+perdure_code open_handle(const Given* given, Handle** handle, const char* null,
+                         perdure_code (*take)(const Given*, Options&)) {
+  return guarded([&]() -> perdure_code {
+    Options opened;
+    if (handle == nullptr) return fail(null);
+    if (const auto code = take(given, opened); code != PERDURE_OK) return code;
+    auto result = Object::open(std::move(opened));
+    if (!result.ok()) return fail(result.error());
+    *handle = new Handle{std::move(result).value()};
+    return PERDURE_OK;
+  });
+}
+
+/// `member`: retry or drop.
+template <typename Server, typename Member>
+perdure_code decide(Server* server, const char* client, std::uint64_t sequence, Member member) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
+    return code_of((server->server.*member)(client, sequence));
+  });
+}
+
+template <typename Server, typename Place, typename Tell>
+perdure_code give_clients(const Server* server, Place* clients, std::size_t count,
+                          std::size_t* there, const Tell& tell) {
+  return guarded(server, [&]() -> perdure_code {
+    if (server == nullptr || there == nullptr || (clients == nullptr && count != 0)) {
+      return fail("server, clients and there must not be NULL");
+    }
+    return give_all(server->server.status().clients, clients, count, there, tell);
+  });
+}
+
+template <typename Client>
+perdure_code begin_call(Client* client, std::uint32_t operation, const void* payload,
+                        std::size_t bytes, std::uint64_t order_key, perdure_rpc_handle* handle) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr || !is_record(payload, bytes)) {
+      return fail("client, payload and handle must not be NULL");
+    }
+    const auto begun =
+        client->client.call(operation, {static_cast<const std::byte*>(payload), bytes}, order_key);
+    if (!begun.ok()) return fail(begun.error());
+    *handle = {begun->sequence, begun->client_id};
+    return PERDURE_OK;
+  });
+}
+
+template <typename Client>
+perdure_code wait_for_call(Client* client, const perdure_rpc_handle* handle,
+                           perdure_rpc_level level, std::uint32_t timeout_ms) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
+    if (!known(level)) return fail("unknown level");
+    return code_of(client->client.wait(handle_of(*handle), level_of(level),
+                                       std::chrono::milliseconds(timeout_ms)));
+  });
+}
+
+template <typename Client>
+perdure_code wait_for_reply(Client* client, const perdure_rpc_handle* handle,
+                            std::uint32_t timeout_ms, perdure_rpc_outcome* outcome, void* reply,
+                            std::size_t room, std::size_t* bytes) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr || outcome == nullptr || bytes == nullptr ||
+        !is_record(reply, room)) {
+      return fail("client, handle, outcome, reply and bytes must not be NULL");
+    }
+    if (!has_size(outcome)) return fail_of_no_size();
+    const auto got =
+        client->client.reply(handle_of(*handle), std::chrono::milliseconds(timeout_ms));
+    if (!got.ok()) return fail(got.error());
+    return give_reply(*got, outcome, reply, room, bytes);
+  });
+}
+
+template <typename Client>
+perdure_code find_handle(const Client* client, std::uint64_t sequence, perdure_rpc_handle* handle) {
+  return guarded(client, [&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
+    const RpcHandle found = client->client.handle_of(sequence);
+    *handle = {found.sequence, found.client_id};
+    return PERDURE_OK;
+  });
 }
 
 }  // namespace perdure::capi

@@ -177,16 +177,8 @@ perdure_code perdure_rpc_data_write(perdure_rpc_data* data, uint64_t at, const v
 
 perdure_code perdure_rpc_server_open(const perdure_rpc_server_options* options,
                                      perdure_rpc_server** server) {
-  return guarded([&]() -> perdure_code {
-    RpcServerOptions opened;
-    if (server == nullptr) return fail("server must not be NULL");
-    const perdure_code code = server_options_of(options, opened);
-    if (code != PERDURE_OK) return code;
-    auto result = RpcServer::open(std::move(opened));
-    if (!result.ok()) return fail(result.error());
-    *server = new perdure_rpc_server{std::move(result).value()};
-    return PERDURE_OK;
-  });
+  return perdure::capi::open_handle<RpcServer>(options, server, "server must not be NULL",
+                                               server_options_of);
 }
 
 void perdure_rpc_server_close(perdure_rpc_server* server) { delete server; }
@@ -219,12 +211,7 @@ perdure_code perdure_rpc_server_get_status(const perdure_rpc_server* server,
 perdure_code perdure_rpc_server_get_clients(const perdure_rpc_server* server,
                                             perdure_rpc_client_place* clients, size_t count,
                                             size_t* there) {
-  return guarded(server, [&]() -> perdure_code {
-    if (server == nullptr || there == nullptr || (clients == nullptr && count != 0)) {
-      return fail("server, clients and there must not be NULL");
-    }
-    return give_all(server->server.status().clients, clients, count, there, place_of);
-  });
+  return perdure::capi::give_clients(server, clients, count, there, place_of);
 }
 
 perdure_code perdure_rpc_server_get_executing(const perdure_rpc_server* server,
@@ -240,16 +227,10 @@ perdure_code perdure_rpc_server_get_executing(const perdure_rpc_server* server,
 
 perdure_code perdure_rpc_server_retry(perdure_rpc_server* server, const char* client,
                                       uint64_t sequence) {
-  return guarded(server, [&]() -> perdure_code {
-    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
-    return code_of(server->server.retry(client, sequence));
-  });
+  return perdure::capi::decide(server, client, sequence, &RpcServer::retry);
 }
 
 perdure_code perdure_rpc_server_drop(perdure_rpc_server* server, const char* client,
                                      uint64_t sequence) {
-  return guarded(server, [&]() -> perdure_code {
-    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
-    return code_of(server->server.drop(client, sequence));
-  });
+  return perdure::capi::decide(server, client, sequence, &RpcServer::drop);
 }
