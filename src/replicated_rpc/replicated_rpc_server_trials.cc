@@ -135,10 +135,10 @@ Result<void> ReplicatedRpcServer::State::decide(const std::string& client, std::
     if (deadline.passed()) {
       return Error{
           ErrorCode::TimedOut,
-          fmt::format("the log of effects takes nothing now, so {} about call {} of "
-                      "client '{}'; ask for the status",
-                      decided ? "it is not known whether it is decided" : "nothing was decided",
-                      sequence, client)};
+          fmt::format("of call {} of client '{}' {}: the log of effects takes nothing "
+                      "now; ask for the status, and again",
+                      sequence, client,
+                      decided ? "it is not known what was decided" : "nothing was decided")};
     }
     lock.wait_for(idle_, replicated_rpc::kIdle);
   }
