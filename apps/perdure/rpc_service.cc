@@ -34,7 +34,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using replicated_rpc::CallKind;
-using replicated_rpc::Decision;
 using replicated_rpc::Effects;
 
 constexpr int kServiceDocumentFormat = 1;  // docs/rpc-service.schema.json
@@ -259,11 +258,11 @@ ExitStatus run_service(const ServiceCommand& command) {
   return ExitStatus::Ok;
 }
 
-ExitStatus run_decision(const ServiceCommand& command, Decision decision) {
+ExitStatus run_decision(const ServiceCommand& command, replicated_rpc::Decision decision) {
   const auto decided =
       replicated_rpc::decide(group_of(command), command.client, command.sequence, decision);
   if (!decided.ok()) return fail(decided.error());
-  const bool retried = decision == Decision::Retry;
+  const bool retried = decision == replicated_rpc::Decision::Retry;
   if (command.format == Format::Json) {
     print(json_text(ordered_json{{"format", kServiceDocumentFormat},
                                  {"service", command.service},
@@ -298,18 +297,19 @@ Command add_service_command(Command rpc, const std::string& name, const std::str
 }
 
 void add_decision(Command rpc, const std::string& name, const std::string& description,
-                  Decision decision) {
+                  replicated_rpc::Decision decision) {
   const auto command = std::make_shared<ServiceCommand>();
   const Command added = add_service_command(rpc, name, description, *command);
   added.add_option("--client", command->client, "Its client's name").required().option_text("NAME");
   added.add_option("--sequence", command->sequence, "Its number, as `perdure rpc service` says it")
       .required()
       .option_text("NUMBER");
-  add_examples(added, fmt::format("  perdure rpc {} --peers a:7470,b:7470,c:7470 --service bank "
-                                  "--client teller-1 --sequence 17\n"
-                                  "While a server executes the service this is busy: its program "
-                                  "decides (ReplicatedRpcServer::{}).\n",
-                                  name, decision == Decision::Retry ? "retry" : "drop"));
+  add_examples(added,
+               fmt::format("  perdure rpc {} --peers a:7470,b:7470,c:7470 --service bank "
+                           "--client teller-1 --sequence 17\n"
+                           "While a server executes the service this is busy: its program "
+                           "decides (ReplicatedRpcServer::{}).\n",
+                           name, decision == replicated_rpc::Decision::Retry ? "retry" : "drop"));
   run_with(added, [command, decision] { return run_decision(*command, decision); });
 }
 
@@ -326,11 +326,11 @@ void add_rpc_service(Command rpc) {
   add_decision(rpc, "service-retry",
                "Of a service on k servers that nobody executes: has a call that was set aside "
                "executed again",
-               Decision::Retry);
+               replicated_rpc::Decision::Retry);
   add_decision(rpc, "service-drop",
                "Of a service on k servers that nobody executes: refuses a call that was set aside "
                "for good",
-               Decision::Drop);
+               replicated_rpc::Decision::Drop);
 }
 
 }  // namespace perdure::app

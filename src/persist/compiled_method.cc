@@ -230,10 +230,13 @@ std::optional<CompiledMessage> only_message(const CompiledMethod& method, bool c
     return {};
   }
   const std::size_t gathered = carries ? items : 0;
-  if (items > 2 || request.gathered != gathered || request.entries.size() != items) return {};
+  const std::size_t named = request.entries.size();
+  const bool names_none = named == 0 && !carries;
+  if (items > 2 || request.gathered != gathered || (named != items && !names_none)) return {};
   CompiledMessage message;
-  message.head = message_head(static_cast<std::uint8_t>(items), request.message_flags);
-  for (std::size_t index = 0; index < items; ++index) {
+  message.entries = static_cast<std::uint8_t>(named);
+  message.head = message_head(message.entries, request.message_flags);
+  for (std::size_t index = 0; index < named; ++index) {
     const bool word = index == 1;
     if (request.entries[index].item != index || method.items[index].word != word) return {};
     message.actions[index] = actions_field(request.entries[index].actions);

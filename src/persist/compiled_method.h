@@ -68,9 +68,11 @@ struct ItemUse {
 };
 
 /// The message of a method that has one, with every item as its entry: most updates are made by
-/// one that carries them. What is known of it before the items come.
+/// one that carries them; or with none, where the responder has only to answer. What is known of it
+/// before the items come.
 struct CompiledMessage {
-  std::uint32_t head = 0;                  // see message_head
+  std::uint32_t head = 0;  // see message_head
+  std::uint8_t entries = 0;
   std::array<std::uint64_t, 2> actions{};  // by item: see actions_field
 };
 

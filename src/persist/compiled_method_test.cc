@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/crc32c.h"
@@ -43,6 +44,27 @@ TEST(CompiledCommon, WhatIsMostlyPlannedIsPostedWithoutAskingFurther) {
   EXPECT_EQ(common_of(Primary::Send, Dmp), CommonUpdate::Message);
   EXPECT_EQ(common_of(Primary::Write, Mhp), CommonUpdate::WriteFlush);
   EXPECT_EQ(common_of(Primary::Write, Dmp), CommonUpdate::WriteMessage);
+}
+
+// The responder has nothing to do but to answer: its CPU sees what was written, and so it is
+// durable.
+TEST(CompiledCommon, AMessageThatNamesNothingIsPostedSoToo) {
+  if (!has_short_crc()) GTEST_SKIP() << "no crc32 instruction here";
+  ServerProfile profile;
+  profile.domain = PersistenceDomain::Mhp;
+  profile.transport = Transport::Roce;
+  plan::Update update;
+  update.shape = singleton();
+  const auto all = plan::candidates(profile, update);
+  ASSERT_TRUE(all.ok());
+  const auto found = std::find_if(all->begin(), all->end(), [](const plan::Candidate& each) {
+    return each.method.name == "write-send-ack";
+  });
+  ASSERT_NE(found, all->end());
+  const auto compiled = compile({found->method}, profile, {}, {64, 4096});
+  ASSERT_TRUE(compiled.ok()) << compiled.error().message;
+  EXPECT_EQ(compiled->front().common, CommonUpdate::WriteMessage);
+  EXPECT_EQ(compiled->front().one_message.entries, 0);
 }
 
 /// Two ranges are written and flushed together.

@@ -314,14 +314,20 @@ inline void Requester::note_length(std::uint64_t sequence) {
 /// The same as fill_in for a method that is one WRITE and a message about it.
 inline void Requester::fill_in_write_message(const CompiledMessage& message, const UpdateItem& item,
                                              std::span<fabric::WorkRequest> requests) const {
-  constexpr std::size_t kBytes = kMessageHeaderBytes + kMessageEntryBytes;
+  constexpr std::size_t kNamesNone = kMessageHeaderBytes;
+  constexpr std::size_t kNamesOne = kMessageHeaderBytes + kMessageEntryBytes;
   requests[0].remote_offset = item.at;
   requests[0].segments[0] = item.data;
   std::byte* const buffer = requests[1].segments[0].data;
   put_header(buffer, message.head, messages_begun_ + 1, session_field_);
+  if (message.entries == 0) {
+    store(buffer, short_crc32c_of<kNamesNone - 4>(buffer + 4));
+    requests[1].segments[0].length = kNamesNone;
+    return;
+  }
   put_entry(buffer, 0, item.at, message.actions[0] + item.data.length);
-  store(buffer, short_crc32c_of<kBytes - 4>(buffer + 4));
-  requests[1].segments[0].length = kBytes;
+  store(buffer, short_crc32c_of<kNamesOne - 4>(buffer + 4));
+  requests[1].segments[0].length = kNamesOne;
 }
 
 /// The same as fill_in for a method that is one message, by the CPU's crc32 instruction where it

@@ -168,7 +168,8 @@ inline bool VerbsEndpoint::can_flush(const WorkRequest& flush) const {
 }
 
 /// A WRITE and the FLUSH of it, which the RNIC takes by another interface. False: nothing was done.
-inline bool VerbsEndpoint::post_flushed(std::span<const WorkRequest, 2> requests) {
+/// Apart: what has no FLUSH needs fewer registers then.
+bool VerbsEndpoint::post_flushed(std::span<const WorkRequest, 2> requests) {
   if (requests_.known_at_once() < 2 && !find_two()) return false;
   const std::uint64_t number = requests_.push_index();
   if (!can_flush(requests[1])) return false;
