@@ -518,10 +518,10 @@ TEST_F(ReplicatedRpc, AClientReadsNothingThatWasGivenUp) {
   }
   LogOptions loss = replicated_rpc::log_options(group_, "bank.effects");
   loss.accept_loss = true;
-  auto log = Log::open(loss);
-  ASSERT_TRUE(log.ok()) << log.error().message;
-  (void)log->close();
-
+  {
+    auto log = Log::open(loss);
+    ASSERT_TRUE(log.ok()) << log.error().message;
+  }
   ReplicatedRpcServerOptions refusing = server_options();
   refusing.handlers[kStuff] = refusing.handlers[kRefuse];
   serve_calls(refusing, kTransfer, 1);
