@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <limits>
 #include <system_error>
 #include <thread>
 #include <type_traits>
@@ -13,7 +14,7 @@
 #include "client/dial.h"
 #include "core/bounded_time.h"
 #include "core/forks.h"
-#include "core/mutex.h"
+#include "core/leader_mutex.h"
 #include "core/sampled_times.h"
 #include "core/stoppable_clock.h"
 #include "core/try.h"
@@ -34,6 +35,7 @@ constexpr Nanoseconds kLeaderSleep = std::chrono::milliseconds(1);
 /// Reading the clock costs as much as looking for answers.
 constexpr std::uint32_t kRoundsPerLook = 64;
 constexpr Nanoseconds kNever = std::chrono::hours(24 * 365);
+constexpr std::uint64_t kNoUpdate = std::numeric_limits<std::uint64_t>::max();
 
 /// Of what was begun, and is not known to be durable, whatever the reason.
 Error unknown(const Error& why) {
@@ -109,7 +111,7 @@ class Mirror::State {
   /// What `use` does with the mirror, with nobody else in it.
   template <typename Use>
   auto with(const Use& use) {
-    const Turn turn(*this);
+    const LeaderLock turn(mutex_);
     auto result = use(*core_);
     notice();
     return result;
@@ -117,7 +119,7 @@ class Mirror::State {
   /// The same with what begins an update, once replicas take it.
   template <typename Begin>
   Result<MirrorTicket> begin(const Begin& begin) {
-    const Turn turn(*this);
+    const LeaderLock turn(mutex_);
     std::optional<Deadline> none;
     auto begun = when_there_is_room(std::nullopt, none, [&] { return timed(begin); });
     notice();
@@ -149,25 +151,25 @@ class Mirror::State {
   template <typename Begin>
   Result<void> await(std::chrono::milliseconds timeout, const Begin& begin) {
     std::uint64_t number = 0;
-    const auto begun = [&](mirror::ReplicatedMirror& core) -> Result<void> {
+    const auto begun = [&](mirror::ReplicatedMirror& core) -> Result<std::uint64_t> {
       PERDURE_TRY(ticket, begin(core));
       number = ticket.number;
-      if (core.reached({number})) return {};
-      auto sent = core.begin_gathered();
-      if (!sent.ok() && sent.code() == ErrorCode::QueueFull) return {};  // whoever leads does it
-      return sent;
+      if (core.reached({number})) return number;
+      const auto sent = core.begin_gathered();
+      if (sent.ok() || sent.code() == ErrorCode::QueueFull) return number;  // whoever leads does it
+      return sent.error();
     };
     return until(timeout, begun,
                  [&](mirror::ReplicatedMirror& core) { return core.reached({number}); });
   }
   Result<void> wait_in_sync(std::chrono::milliseconds timeout) {
     return until(
-        timeout, [](mirror::ReplicatedMirror&) { return Result<void>(); },
+        timeout, [](mirror::ReplicatedMirror&) { return Result<std::uint64_t>(kNoUpdate); },
         [](mirror::ReplicatedMirror& core) { return core.all_in_sync(); });
   }
 
   MirrorTimes times() {
-    const Turn turn(*this);
+    const LeaderLock turn(mutex_);
     return {times_.times().committed, reads_};
   }
   Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica) {
@@ -186,7 +188,7 @@ class Mirror::State {
     lock_by(deadline);
     const bool others = closed_.exchange(true);
     look_.notify_all();
-    changed_.notify_all();
+    mutex_.wake_followers();
     mutex_.unlock();
     if (others) return closed_meanwhile();
     if (thread_.joinable()) thread_.join();
@@ -210,46 +212,24 @@ class Mirror::State {
     return begun;
   }
 
-  /// Holds mutex_ for a scope, and waits on a condition variable with it.
-  class PERDURE_SCOPED_CAPABILITY Turn {
-   public:
-    explicit Turn(State& of) PERDURE_ACQUIRE(of.mutex_) : of_(of) { of_.lock_in_turn(); }
-    ~Turn() PERDURE_RELEASE() { of_.mutex_.unlock(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-
-    void lock() PERDURE_ACQUIRE() { of_.lock_in_turn(); }
-    void unlock() PERDURE_RELEASE() { of_.mutex_.unlock(); }
-
-   private:
-    State& of_;
-  };
-
-  /// Whoever leads does not keep the mutex from one who counts in wanting_.
-  void lock_in_turn() PERDURE_ACQUIRE(mutex_) {
-    wanting_.fetch_add(1, std::memory_order_relaxed);
-    mutex_.lock();
-    wanting_.fetch_sub(1, std::memory_order_relaxed);
-  }
   /// From the deadline on nobody who has the mutex waits for a replica any more.
   void lock_by(const Deadline& deadline) PERDURE_ACQUIRE(mutex_) {
-    wanting_.fetch_add(1, std::memory_order_relaxed);
-    while (!mutex_.try_lock()) {
+    mutex_.lock_looking([&] {
       if (deadline.passed()) ends_.stop();
-      // tidy-allow(sleep): a mutex that is waited for with a look at the clock.
-      std::this_thread::sleep_for(kBusyLook);
-    }
-    wanting_.fetch_sub(1, std::memory_order_relaxed);
+    });
   }
 
-  /// `begin`, and then until `reached`, which is asked with nobody else in the mirror.
+  /// `begin`, and then until `reached`, which is asked with nobody else in the mirror. `begin` says
+  /// which update that may be the end of; kNoUpdate: of none in particular.
   template <typename Begin, typename Reached>
   Result<void> until(std::chrono::milliseconds timeout, const Begin& begin,
                      const Reached& reached) {
-    Turn turn(*this);
+    const LeaderLock turn(mutex_);
     // Most is durable before anybody has looked at the clock: the time-out begins with that look.
     std::optional<Deadline> deadline;
-    PERDURE_TRY_VOID(when_there_is_room(bounded(timeout), deadline, [&] { return begin(*core_); }));
+    std::optional<Nanoseconds> yields_until;
+    PERDURE_TRY(update,
+                when_there_is_room(bounded(timeout), deadline, [&] { return begin(*core_); }));
     while (!reached(*core_)) {
       if (auto why = core_->local_failure()) return *why;
       if (auto why = core_->trouble(); why && why->code == ErrorCode::Fenced) return *why;
@@ -258,14 +238,14 @@ class Mirror::State {
         if (auto why = core_->trouble()) return *why;
         return Error{ErrorCode::TimedOut, "it is not durable on the quorum yet; wait again"};
       }
-      if (!led_) {
+      if (!mutex_.is_led()) {
         lead(bounded(timeout), deadline, reached);
         continue;
       }
       if (!deadline) deadline.emplace(Clock::monotonic(), bounded(timeout));
-      ++waiting_;
-      changed_.wait_for(turn, std::min<Nanoseconds>(deadline->left(), kIdleLook));
-      --waiting_;
+      const Nanoseconds left = deadline->left();
+      if (!yields_until) yields_until = Clock::monotonic().now() + std::min(spin_, left);
+      mutex_.follow(update, *yields_until, std::min<Nanoseconds>(left, kIdleLook));
     }
     return {};
   }
@@ -290,14 +270,8 @@ class Mirror::State {
       if (!core_->progress()) core_->rest(*since, kLeaderSleep);
       notice();
       if (!connecting_ && core_->due()) leave_to_thread();
-      let_others();
+      if (mutex_.wanted()) mutex_.give_turns();
     }
-  }
-  void let_others() PERDURE_REQUIRES(mutex_) {
-    if (wanting_.load(std::memory_order_relaxed) == 0) return;
-    mutex_.unlock();
-    std::this_thread::yield();
-    lock_in_turn();
   }
   static Error closed_meanwhile() {
     return {ErrorCode::InvalidArgument, "this mirror was closed meanwhile: open it again"};
@@ -307,14 +281,14 @@ class Mirror::State {
   template <typename Reached>
   void lead(Nanoseconds timeout, std::optional<Deadline>& deadline, const Reached& reached)
       PERDURE_REQUIRES(mutex_) {
-    led_ = true;
+    mutex_.begin_leading();
     std::optional<Nanoseconds> since;  // when nothing came
     for (std::uint32_t round = 1; !reached(*core_); ++round) {
       const bool came = core_->progress();
       notice();
       if (came) since.reset();
       if (round % kRoundsPerLook == 0 && !connecting_ && core_->due()) leave_to_thread();
-      let_others();
+      mutex_.give_way();
       if (round % kRoundsPerLook != 0) continue;
       (void)core_->begin_gathered();  // what had no room
       if (!deadline) deadline.emplace(Clock::monotonic(), timeout);
@@ -322,10 +296,9 @@ class Mirror::State {
       if (came) continue;
       if (!since) since = Clock::monotonic().now();
       if (core_->trouble()) break;
-      if (wanting_.load(std::memory_order_relaxed) == 0) core_->rest(*since, kLeaderSleep);
+      if (!mutex_.wanted()) core_->rest(*since, kLeaderSleep);
     }
-    led_ = false;
-    if (waiting_ != 0) changed_.notify_all();
+    mutex_.end_leading();
     // Without the quorum there is nothing to do but to wait for the thread.
     if (!reached(*core_) && core_->trouble()) leave_to_thread();
   }
@@ -336,7 +309,7 @@ class Mirror::State {
     mutex_.unlock();
     // tidy-allow(sleep): the thread brings replicas back, and has nothing to wait on for that.
     std::this_thread::sleep_for(kBusyLook);
-    lock_in_turn();
+    mutex_.lock();
   }
 
   /// Who waits is told when something is durable that was not.
@@ -345,32 +318,29 @@ class Mirror::State {
     if (committed == noticed_) return;
     noticed_ = committed;
     times_.note({*core_});
-    if (waiting_ != 0) changed_.notify_all();
+    mutex_.note_reached(committed);
   }
 
   /// Brings replicas back, and everything on that nobody waits for.
   void run() {
     MutexLock lock(mutex_);
     while (!stopping_) {
-      if (!led_) {
+      if (!mutex_.is_led()) {
         (void)core_->begin_gathered();  // a failure stays, for those who wait
         (void)core_->progress();
         const Nanoseconds since = Clock::monotonic().now() - spin_;
-        if (core_->busy() && wanting_.load(std::memory_order_relaxed) == 0) {
-          core_->rest(since, kBusyLook);
-        }
+        if (core_->busy() && !mutex_.wanted()) core_->rest(since, kBusyLook);
         notice();
       }
       if (const auto due = core_->due()) {
         connecting_ = true;
         auto connection = connect(*due);
-        wanting_.fetch_sub(1, std::memory_order_relaxed);
         connecting_ = false;
         if (stopping_) break;
         core_->adopt(*due, std::move(connection));
         continue;
       }
-      if (core_->busy() && !led_) {
+      if (core_->busy() && !mutex_.is_led()) {
         const MutexUnlock unlocked(mutex_);
         std::this_thread::yield();
         continue;
@@ -379,29 +349,24 @@ class Mirror::State {
     }
   }
 
-  /// Takes long, and keeps nobody out. It counts in wanting_ when it returns: whoever leads does
-  /// not keep the mutex from it.
+  /// Takes long, and keeps nobody out. Whoever leads then gives way to it.
   Result<std::unique_ptr<mirror::Connection>> connect(std::size_t replica)
       PERDURE_REQUIRES(mutex_) {
     const mirror::ReplicatedMirror& core = *core_;
-    const MutexUnlock unlocked(mutex_);
+    mutex_.unlock();
     auto connection = core.connect(replica, steps_);
-    wanting_.fetch_add(1, std::memory_order_relaxed);
+    mutex_.lock();
     return connection;
   }
 
   MirrorMemory memory_;
   client::Dialer dialer_;  // owns the devices: outlives the connections
   const Nanoseconds spin_;
-  StoppableClock steps_{Clock::monotonic()};  // of connecting
-  StoppableClock ends_{Clock::monotonic()};   // of waiting for replicas with mutex_
-  Mutex mutex_;
+  StoppableClock steps_{Clock::monotonic()};        // of connecting
+  StoppableClock ends_{Clock::monotonic()};         // of waiting for replicas with mutex_
+  LeaderMutex mutex_{Clock::monotonic()};           // what is reached is committed
   std::unique_ptr<mirror::ReplicatedMirror> core_;  // whoever uses it holds mutex_
-  std::condition_variable_any changed_;
   std::condition_variable look_;
-  std::atomic<std::uint32_t> wanting_{0};  // threads that want the mutex
-  std::uint32_t waiting_ PERDURE_GUARDED_BY(mutex_) = 0;
-  bool led_ PERDURE_GUARDED_BY(mutex_) = false;
   bool connecting_ PERDURE_GUARDED_BY(mutex_) = false;
   std::uint64_t noticed_ PERDURE_GUARDED_BY(mutex_) = 0;
   SampledTimes<UpdateReach, MirrorTicket, UpdateCounts> times_;  // and these: with mutex_

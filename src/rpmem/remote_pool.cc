@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -27,9 +26,6 @@ constexpr std::uint64_t kGatheredEachMax = 8 * 1024;
 constexpr Nanoseconds kFollowSlice = std::chrono::milliseconds(100);
 constexpr int kSleepSliceMs = 100;
 constexpr std::uint32_t kPollsPerLook = 64;  // at the clock
-/// How long who polls keeps its processor beside those who wait: a switch of threads takes as much.
-constexpr Nanoseconds kAlone = std::chrono::microseconds(2);
-constexpr std::uint32_t kYieldsMax = 64;  // of who polls, for those who want the mutex
 
 }  // namespace
 
@@ -66,25 +62,16 @@ Result<void> RemotePool::check(std::uint64_t at, std::uint64_t length, std::size
                fmt::format("bytes {}+{} lie outside the pool's {}", at, length, memory_.size())};
 }
 
-void RemotePool::take_turn() {
-  if (mutex_.try_lock()) return;
-  waiting_.fetch_add(1, std::memory_order_relaxed);
-  mutex_.lock();
-  waiting_.fetch_sub(1, std::memory_order_relaxed);
-}
-
 std::string RemotePool::method() const {
-  const MutexLock lock(mutex_);
+  const LeaderLock turn(mutex_);
   return link_ ? link_->session->small_place_method().name : "";
 }
 
 Result<void> RemotePool::persist(std::uint64_t at, std::uint64_t length, std::size_t lane,
                                  Words words) {
   PERDURE_TRY_VOID(check(at, length, lane));
-  take_turn();
-  auto outcome = make_durable({at, length, words});
-  mutex_.unlock();
-  return outcome;
+  const LeaderLock turn(mutex_);
+  return make_durable({at, length, words});
 }
 
 /// As much of a range as one update takes. Whole words go in messages, which end between two lines.
@@ -172,7 +159,7 @@ bool RemotePool::is_settled(const Begun& begun) const {
 
 Result<bool> RemotePool::await(const Begun& begun) {
   while (!is_settled(begun)) {
-    if (led_) {
+    if (mutex_.is_led()) {
       follow(begun.number);
     } else {
       lead(begun);
@@ -184,66 +171,31 @@ Result<bool> RemotePool::await(const Begun& begun) {
   return false;
 }
 
-/// Another thread polls for all. This one gives up its processor again and again, which costs less
-/// than to sleep and be woken where it is not for long; then it sleeps. Until `number` may have
-/// resolved, or it is its turn to poll.
+/// Another thread polls for all: until `number` may have resolved, or it is this one's turn to.
 void RemotePool::follow(std::uint64_t number) {
-  ++followers_;
-  mutex_.unlock();
-  const Nanoseconds until = options_.clock->now() + options_.spin;
-  const auto goes_on = [&] { return led_ && resolved_through_ < number; };
-  while (goes_on() && options_.clock->now() < until) std::this_thread::yield();
-  if (goes_on()) {
-    MutexLock lock(mutex_);
-    ++sleepers_;
-    if (goes_on()) lock.wait_for(resolved_, kFollowSlice);
-    --sleepers_;
-  }
-  take_turn();
-  --followers_;
+  mutex_.follow(number, options_.clock->now() + options_.spin, kFollowSlice);
 }
 
 void RemotePool::lead(const Begun& begun) {
-  led_ = true;
+  mutex_.begin_leading();
   const Nanoseconds since = options_.clock->now();
-  Nanoseconds alone_since = since;
   std::uint32_t polls = 0;
   while (!is_settled(begun)) {
     link_->session->poll();
     note_poll();
     if (is_settled(begun)) break;
-    const bool wanted = waiting_.load(std::memory_order_relaxed) != 0;
-    if (wanted || (followers_ != 0 && options_.clock->now() - alone_since >= kAlone)) {
-      give_turns();
-      alone_since = options_.clock->now();
-      // Who had it meanwhile may have lost the connection.
-      if (is_settled(begun)) break;
-    }
+    // Who had it meanwhile may have lost the connection.
+    if (mutex_.give_way() && is_settled(begun)) break;
     if (++polls % kPollsPerLook != 0) continue;
     if (options_.clock->now() - since >= options_.spin) sleep_for_answer();
   }
-  led_ = false;
-  if (sleepers_ != 0) resolved_.notify_all();
-}
-
-/// Lets those have the mutex, and the processor, who want them.
-void RemotePool::give_turns() {
-  mutex_.unlock();
-  std::uint32_t yields = 0;
-  do {
-    std::this_thread::yield();
-  } while (waiting_.load(std::memory_order_relaxed) != 0 && ++yields < kYieldsMax);
-  mutex_.lock();
+  mutex_.end_leading();
 }
 
 /// Whoever polls takes completions that others wait for.
 void RemotePool::note_poll() {
   const client::DurableSession& session = *link_->session;
-  const std::uint64_t resolved = session.begun() - session.in_flight();
-  if (resolved_through_ != resolved) {
-    resolved_through_ = resolved;
-    if (sleepers_ != 0) resolved_.notify_all();
-  }
+  mutex_.note_reached(session.begun() - session.in_flight());
   if (!sleeps_) return;
   sleeps_ = false;
   const std::uint64_t one = 1;
@@ -270,10 +222,8 @@ void RemotePool::sleep_for_answer() {
 Result<void> RemotePool::deep_persist(std::uint64_t at, std::uint64_t length, std::size_t lane) {
   PERDURE_TRY_VOID(check(at, length, lane));
   if (length == 0) return {};
-  take_turn();
-  auto outcome = deep_flush({at, length});
-  mutex_.unlock();
-  return outcome;
+  const LeaderLock turn(mutex_);
+  return deep_flush({at, length});
 }
 
 Result<void> RemotePool::deep_flush(const Range& range) {
@@ -315,10 +265,8 @@ Result<void> RemotePool::flush(std::uint64_t at, std::uint64_t length, std::size
                                Words words) {
   PERDURE_TRY_VOID(check(at, length, lane));
   if (length == 0) return {};
-  take_turn();
-  auto outcome = flush_in(lanes_[lane], {at, length, words});
-  mutex_.unlock();
-  return outcome;
+  const LeaderLock turn(mutex_);
+  return flush_in(lanes_[lane], {at, length, words});
 }
 
 Result<void> RemotePool::flush_in(Lane& lane, const Range& range) {
@@ -358,10 +306,8 @@ Result<void> RemotePool::begin_gathered(Lane& lane) {
 
 Result<void> RemotePool::drain(std::size_t lane) {
   PERDURE_TRY_VOID(check(0, 0, lane));
-  take_turn();
-  auto outcome = drain_lane(lanes_[lane]);
-  mutex_.unlock();
-  return outcome;
+  const LeaderLock turn(mutex_);
+  return drain_lane(lanes_[lane]);
 }
 
 /// Updates resolve in order: the last one of the lane says it for all.
@@ -382,10 +328,10 @@ Result<void> RemotePool::read(std::uint64_t at, std::span<std::byte> into, std::
   PERDURE_TRY_VOID(check(at, into.size(), lane));
   while (!into.empty()) {
     const auto piece = into.first(std::min(into.size(), kLandingBytes));
-    take_turn();
-    auto outcome = read_piece(at, piece);
-    mutex_.unlock();
-    if (!outcome.ok()) return outcome;
+    {
+      const LeaderLock turn(mutex_);
+      PERDURE_TRY_VOID(read_piece(at, piece));
+    }
     at += piece.size();
     into = into.subspan(piece.size());
   }

@@ -7,15 +7,13 @@
 
 #include "client/durable_session.h"
 #include "core/clock.h"
-#include "core/mutex.h"
+#include "core/leader_mutex.h"
 #include "persist/ordered.h"
 #include "rpmem/command_peer.h"
 #include "rpmem/control.h"
 #include "rpmem/remote_command.h"
 #include "rpmem/target_peer.h"
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -140,15 +138,12 @@ class RemotePool {
   Result<void> require_ordered(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> check(std::uint64_t at, std::uint64_t length, std::size_t lane) const;
 
-  /// The mutex, in turn: whoever polls with it gives way to those who wait for it.
-  void take_turn() PERDURE_ACQUIRE(mutex_);
   Result<Begun> begin(std::span<const Range> ranges) PERDURE_REQUIRES(mutex_);
   fabric::Segment stage(const Range& range) PERDURE_REQUIRES(mutex_);
   /// False: it was lost sight of, and is to be begun again; the connection is there.
   Result<bool> await(const Begun& begun) PERDURE_REQUIRES(mutex_);
   void lead(const Begun& begun) PERDURE_REQUIRES(mutex_);
   void follow(std::uint64_t number) PERDURE_REQUIRES(mutex_);
-  void give_turns() PERDURE_REQUIRES(mutex_);
   void sleep_for_answer() PERDURE_REQUIRES(mutex_);
   bool is_settled(const Begun& begun) const PERDURE_REQUIRES(mutex_);
   void note_poll() PERDURE_REQUIRES(mutex_);
@@ -180,9 +175,7 @@ class RemotePool {
   bool has_headers_ = false;  // since it was opened
   int wake_ = -1;             // an eventfd: wakes who sleeps for an answer
 
-  mutable Mutex mutex_;
-  std::atomic<std::uint32_t> waiting_{0};  // for the mutex
-  std::condition_variable resolved_;
+  mutable LeaderMutex mutex_{*options_.clock};  // a number is reached when its update resolved
   std::optional<Link> link_ PERDURE_GUARDED_BY(mutex_);
   std::uint64_t links_ PERDURE_GUARDED_BY(mutex_) = 0;  // that there were
   /// Of one range in a message: on every connection.
@@ -191,14 +184,8 @@ class RemotePool {
   /// those do whose words are to stay whole. As the first connection found it.
   bool registers_ PERDURE_GUARDED_BY(mutex_) = true;
   std::optional<Error> lost_ PERDURE_GUARDED_BY(mutex_);
-  std::atomic<bool> led_{false};                    // somebody polls, or sleeps for an answer
-  bool sleeps_ PERDURE_GUARDED_BY(mutex_) = false;  // it does the latter, and was not woken
-  /// Of the connection, when it was polled last. Both are written under the mutex, and read by
-  /// those who follow without it, as hints: they look again under it.
-  std::atomic<std::uint64_t> resolved_through_{0};
-  std::uint32_t followers_ PERDURE_GUARDED_BY(mutex_) = 0;  // wait for whoever polls
-  std::uint32_t sleepers_ PERDURE_GUARDED_BY(mutex_) = 0;   // those of them that sleep
-  std::vector<Lane> lanes_;                                 // each its caller's, under mutex_
+  bool sleeps_ PERDURE_GUARDED_BY(mutex_) = false;  // who leads does, for an answer, unwoken
+  std::vector<Lane> lanes_;                         // each its caller's, under mutex_
   std::vector<persist::UpdateItem> items_ PERDURE_GUARDED_BY(mutex_);  // scratch
   /// Of every update in flight whose words are to stay whole, as they were when it was begun: the
   /// program may store to them meanwhile, and whoever carries them reads them byte by byte.

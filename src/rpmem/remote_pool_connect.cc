@@ -50,7 +50,7 @@ Result<std::unique_ptr<RemotePool>> RemotePool::open(const RemotePoolOptions& op
 }
 
 Result<void> RemotePool::start(FrameKind kind, const PoolAttributes& attributes) {
-  const MutexLock lock(mutex_);
+  const LeaderLock turn(mutex_);
   PERDURE_TRY(answer, connect(kind, attributes, deadline_after(options_.connect_within)));
   attributes_ = answer.attributes;
   has_headers_ = !attributes_.empty();
@@ -99,7 +99,7 @@ Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& att
 /// A session with the peer that there is, for all of the memory.
 Result<void> RemotePool::open_session(const Deadline& deadline) {
   ++links_;
-  resolved_through_ = 0;
+  mutex_.note_reached(0);
   Link& link = *link_;
   link.session->set_deadline(deadline);
   link.session->close();
@@ -185,7 +185,7 @@ void RemotePool::drop_link() {
   link_->session->close();
   link_.reset();
   ++links_;
-  resolved_through_ = 0;
+  mutex_.note_reached(0);
 }
 
 void RemotePool::pause(Nanoseconds time) const {
@@ -239,7 +239,7 @@ Result<void> RemotePool::try_to_come_back(const Deadline& deadline) {
 
 Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
   PERDURE_TRY_VOID(require_own_process());
-  const MutexLock lock(mutex_);
+  const LeaderLock turn(mutex_);
   for (int tries = 1;; ++tries) {
     if (lost_) return *lost_;
     if (!link_) PERDURE_TRY_VOID(come_back());
@@ -265,7 +265,7 @@ Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
 
 Result<void> RemotePool::close() {
   PERDURE_TRY_VOID(require_own_process());
-  const MutexLock lock(mutex_);
+  const LeaderLock turn(mutex_);
   if (lost_) return *lost_;
   if (!link_) return {};
   // What was flushed and never drained goes all the same.
