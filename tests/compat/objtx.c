@@ -140,7 +140,7 @@ int main(int argc, char** argv) {
     pmemobj_close(pool);
     return 0;
   }
-  PMEMobjpool* pool = pmemobj_open(argv[2], LAYOUT);
+  PMEMobjpool* pool = pmemobj_open(argv[2], NULL); /* of any layout: pmempool may have made it */
   if (pool == NULL) return fail("open");
   int status = 2;
   if (strcmp(what, "run") == 0) status = run(pool, count, argc > 4);
