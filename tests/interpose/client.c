@@ -60,6 +60,8 @@
  *   client alarms FILE COUNT        syncs a line; when FILE.go is there, FILE grows and is mapped
  *                                   again, while a signal handler maps and unmaps memory; then a
  *                                   child and this one sync a line
+ *   client two FILE COUNT           per round persists a line of FILE, then one of FILE.second, and
+ *                                   drains a line of each together
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -622,6 +624,29 @@ static int move_mapping(const char* path, uint64_t count) {
   return munmap(lines, twice);
 }
 
+static int two_files(const char* path, uint64_t count) {
+  char name[4096];
+  size_t length = 0;
+  snprintf(name, sizeof name, "%s.second", path);
+  struct line* first = pmem_map_file(path, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  struct line* second = pmem_map_file(name, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (first == NULL || second == NULL) return fail("pmem_map_file", pmem_errormsg());
+  second[0].value = first[0].value; /* it may have been killed in between */
+  pmem_persist(&second[0], sizeof second[0]);
+  for (uint64_t i = 1; i <= count; ++i) {
+    first[0].value += 1;
+    pmem_persist(&first[0], sizeof first[0]);
+    second[0].value += 1;
+    pmem_persist(&second[0], sizeof second[0]);
+    first[1].value = i;
+    second[1].value = 2 * i;
+    pmem_flush(&first[1], sizeof first[1]);
+    pmem_flush(&second[1], sizeof second[1]);
+    pmem_drain();
+  }
+  return 0;
+}
+
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const char* how = argv[1];
@@ -659,5 +684,6 @@ int main(int argc, char** argv) {
   if (strcmp(how, "moves") == 0) return move_mapping(argv[2], count);
   if (strcmp(how, "closes") == 0) return close_all(argv[2], count);
   if (strcmp(how, "grow") == 0) return grow(argv[2], count);
+  if (strcmp(how, "two") == 0) return two_files(argv[2], count);
   return with_objects(how, argv[2], count, threads);
 }

@@ -78,14 +78,18 @@ class MirrorRun : public testing::Test {
     return condition();
   }
   /// What peer `index` has of a file of so many bytes.
-  std::string copy_at(std::size_t index, std::uint64_t bytes) const {
-    return part_of(cluster_.pool_file(index), kDataInFile, bytes);
+  std::string copy_at(std::size_t index, std::uint64_t bytes,
+                      const std::string& pool = "orders") const {
+    const auto pools = std::filesystem::path(cluster_.pool_file(index)).parent_path();
+    return part_of(pools / (pool + ".pool"), kDataInFile, bytes);
   }
   /// How many replicas have the file byte for byte.
-  int equal_copies(const std::string& file) const {
+  int equal_copies(const std::string& file, const std::string& pool = "orders") const {
     const std::string whole = part_of(file, 0, std::filesystem::file_size(file));
     int equal = 0;
-    for (std::size_t i = 0; i < cli::kPeers; ++i) equal += copy_at(i, whole.size()) == whole;
+    for (std::size_t i = 0; i < cli::kPeers; ++i) {
+      equal += copy_at(i, whole.size(), pool) == whole ? 1 : 0;
+    }
     return equal;
   }
   void create_pool(const std::string& name) const {
@@ -461,6 +465,69 @@ TEST_F(MirrorRun, AFileThatMovesToAnotherMirroredNameIsFollowed) {
   const Outcome ran = cli::run(command);
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_GE(equal_copies(file), 2);
+}
+
+/// A file in pool `orders` and another one in pool `second`. Drains wait for all three replicas of
+/// each.
+class MirrorRunOfTwo : public MirrorRun {
+ protected:
+  MirrorRunOfTwo() { create_pool("second"); }
+
+  std::string first() const { return place_.file("file"); }
+  std::string second() const { return first() + ".second"; }
+  std::vector<std::string> both_mirrored(const std::string& rounds) const {
+    std::vector<std::string> command = mirrored(first(), {CLIENT, "two", first(), rounds});
+    *(std::find(command.begin(), command.end(), "--quorum") + 1) = "3";
+    command.insert(command.begin() + 2, {"--map", second() + "=second"});
+    return command;
+  }
+  std::uint64_t first_word_at(std::size_t peer, const std::string& pool) const {
+    std::uint64_t word = 0;
+    const std::string bytes = copy_at(peer, sizeof word, pool);
+    if (bytes.size() == sizeof word) std::memcpy(&word, bytes.data(), sizeof word);
+    return word;
+  }
+};
+
+TEST_F(MirrorRunOfTwo, EachFileIsInItsPool) {
+  const auto said = document(both_mirrored("50"));
+  EXPECT_TRUE(said["ok"].get<bool>()) << said;
+  ASSERT_EQ(said["files"].size(), 2u) << said;
+  for (const auto& file : said["files"]) EXPECT_TRUE(file["mapped"].get<bool>()) << said;
+  EXPECT_EQ(equal_copies(first(), "orders"), 3);
+  EXPECT_EQ(equal_copies(second(), "second"), 3);
+  // Negative control: they are not the same.
+  EXPECT_EQ(equal_copies(second(), "orders"), 0);
+}
+
+// The command is killed at random times, and the program with it. Expect: on no replica is what the
+// program made durable in the one file without what it had made durable before in the other one.
+TEST_F(MirrorRunOfTwo, WhatIsDrainedInOneFileIsBeforeWhatFollowsInTheOther) {
+  constexpr std::uint64_t kSeed = 21;
+  Random random(kSeed);
+  const int rounds = test::soak() ? 50 : 4;
+  std::uint64_t last = 0;
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round) + " of seed " + std::to_string(kSeed));
+    cli::CommandProcess running(both_mirrored("100000000"));
+    const auto is_on = [&] {
+      for (std::size_t peer = 0; peer < cli::kPeers; ++peer) {
+        if (first_word_at(peer, "second") < last + 20) return false;
+      }
+      return true;
+    };
+    ASSERT_TRUE(await(is_on)) << running.err();
+    test::pause_for(std::chrono::microseconds(random.below(20'000)));
+    running.send(SIGKILL);
+    EXPECT_EQ(running.wait().signal, SIGKILL);
+    for (std::size_t peer = 0; peer < cli::kPeers; ++peer) {
+      const std::uint64_t later = first_word_at(peer, "second");
+      const std::uint64_t earlier = first_word_at(peer, "orders");
+      EXPECT_GE(earlier, later) << "peer " << peer;
+      EXPECT_LE(earlier, later + 1) << "peer " << peer;
+      last = std::max(last, later);
+    }
+  }
 }
 
 // The quorum is away when the file has grown and is mapped again. Expect: mmap waits for it.
