@@ -2,6 +2,7 @@
 #include "interpose/choice.h"
 
 #include "interpose/forwarder.h"
+#include "interpose/mappings.h"
 #include "interpose/recorder.h"
 
 #include <pthread.h>
@@ -32,7 +33,9 @@ void choose() {
 }
 
 /// A program may change its environment: what it was started with counts.
-__attribute__((constructor)) void choose_early() { backend(); }
+__attribute__((constructor)) void choose_early() {
+  if (backend() != nullptr) watch_forks();
+}
 
 }  // namespace
 

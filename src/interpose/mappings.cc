@@ -22,37 +22,61 @@ namespace {
 
 constexpr std::size_t kMappingsMax = 1 << 16;  // what Linux lets a process have, by default
 
-/// By address, without overlaps.
+/// By address, without overlaps. A change is made in a second copy, which counts from publish() on:
+/// a child that is forked while another thread makes one has the copy of before, whole.
 class Table {
  public:
   /// What ends behind `at`, or the end.
   std::size_t first_behind(const char* at) const {
+    const Copy& now = copies_[used_];
     const FileRange* const found = std::upper_bound(
-        ranges_, ranges_ + count_, at,
+        now.ranges, now.ranges + now.count, at,
         [](const char* value, const FileRange& r) { return value < r.at + r.length; });
-    return static_cast<std::size_t>(found - ranges_);
+    return static_cast<std::size_t>(found - now.ranges);
   }
-  std::size_t size() const { return count_; }
-  const FileRange& operator[](std::size_t index) const { return ranges_[index]; }
-  bool has_room(std::size_t parts) const { return count_ + parts <= kMappingsMax; }
+  std::size_t size() const { return copies_[used_].count; }
+  const FileRange& operator[](std::size_t index) const { return copies_[used_].ranges[index]; }
+  bool has_room(std::size_t parts) const { return size() + parts <= kMappingsMax; }
 
   void insert(const FileRange& range) {
     const std::size_t index = first_behind(range.at);
-    std::memmove(ranges_ + index + 1, ranges_ + index, (count_ - index) * sizeof(FileRange));
-    ranges_[index] = range;
-    ++count_;
+    Copy& to = to_change();
+    std::memmove(to.ranges + index + 1, to.ranges + index, (to.count - index) * sizeof(FileRange));
+    to.ranges[index] = range;
+    ++to.count;
   }
   void remove(std::size_t index) {
-    --count_;
-    std::memmove(ranges_ + index, ranges_ + index + 1, (count_ - index) * sizeof(FileRange));
+    Copy& from = to_change();
+    --from.count;
+    std::memmove(from.ranges + index, from.ranges + index + 1,
+                 (from.count - index) * sizeof(FileRange));
   }
+  void publish() { whole_.store(used_, std::memory_order_release); }
+  /// In a child: what a thread of its parent was changing is nobody's.
+  void forget_change() { used_ = whole_.load(std::memory_order_acquire); }
 
  private:
-  FileRange ranges_[kMappingsMax];
-  std::size_t count_ = 0;
+  struct Copy {
+    FileRange ranges[kMappingsMax];
+    std::size_t count = 0;
+  };
+
+  Copy& to_change() {
+    if (used_ != whole_.load(std::memory_order_relaxed)) return copies_[used_];
+    const Copy& from = copies_[used_];
+    Copy& to = copies_[1 - used_];
+    std::memcpy(to.ranges, from.ranges, from.count * sizeof(FileRange));
+    to.count = from.count;
+    used_ = 1 - used_;
+    return to;
+  }
+
+  Copy copies_[2];
+  std::size_t used_ = 0;  // which one: the other one than whole_ while there is a change
+  std::atomic<std::size_t> whole_{0};
 };
 
-Table table;
+constinit Table table;  // whoever is initialized early may map memory
 pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
 bool anything_mapped = false;
 
@@ -86,8 +110,8 @@ thread_local volatile bool reads_table = false;
 void lock_table(sigset_t& before) {
   if (reads_table) {
     give_up_watching(
-        "a signal handler of this program maps memory, or forks, while its thread looks up what it "
-        "makes durable, or has left that by siglongjmp(): it ends here");
+        "a signal handler of this program maps memory while its thread looks up what it makes "
+        "durable, or has left that by siglongjmp(): it ends here");
   }
   sigset_t all;
   sigfillset(&all);
@@ -96,6 +120,7 @@ void lock_table(sigset_t& before) {
 }
 
 void unlock_table(const sigset_t& before) {
+  table.publish();
   pthread_rwlock_unlock(&table_lock);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -120,32 +145,28 @@ class Alone {
 /// that stays so.
 thread_local volatile bool inside = false;
 
-sigset_t before_fork_set;  // of the thread that forks, which has the lock
+thread_local sigset_t before_fork_set;
 
+/// The lock is not taken: allocators lock themselves here, too, and may have been first, or wait
+/// for a thread that maps memory inside of them. What the child gets is whole without: see Table.
+/// No signal handler of it runs before it is.
 void before_fork() {
-  sigset_t before;
-  lock_table(before);
-  before_fork_set = before;
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before_fork_set);
 }
-void after_fork() {
-  const sigset_t before = before_fork_set;
-  unlock_table(before);
-}
+void after_fork() { pthread_sigmask(SIG_SETMASK, &before_fork_set, nullptr); }
 void after_fork_in_child() {
-  if (inside) {  // what it would go on with is the parent's
+  if (inside || reads_table) {  // what it would go on with is the parent's
     give_up_watching(
         "a signal handler of this program has forked while its thread makes something durable: the "
         "child ends here");
   }
   const pthread_rwlock_t fresh = PTHREAD_RWLOCK_INITIALIZER;
-  table_lock = fresh;
+  table_lock = fresh;  // another thread of the parent may have had it
+  table.forget_change();
   if (Backend* const to = backend()) to->forked();
   pthread_sigmask(SIG_SETMASK, &before_fork_set, nullptr);
-}
-
-void watch_forks() {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, [] { pthread_atfork(before_fork, after_fork, after_fork_in_child); });
 }
 
 class Inside {
@@ -298,6 +319,11 @@ void for_each_part(const char* begin, std::size_t length, const Tell& tell) {
 }
 
 }  // namespace
+
+void watch_forks() {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, [] { pthread_atfork(before_fork, after_fork, after_fork_in_child); });
+}
 
 bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offset) {
   Backend* const to = backend();

@@ -9,6 +9,8 @@
 
 namespace perdure::interpose {
 
+/// Children made by fork() have a table of their own. Called early, for it may allocate.
+void watch_forks();
 /// The program has mapped `length` bytes at `at`. False: it must not keep them; errno says why.
 bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offset);
 /// munmap(). Does not return where the kernel refuses to unmap what is watched.

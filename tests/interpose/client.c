@@ -62,6 +62,8 @@
  *                                   child and this one sync a line
  *   client two FILE COUNT           per round persists a line of FILE, then one of FILE.second, and
  *                                   drains a line of each together
+ *   client forks FILE COUNT         so many children persist a line each, one after the other,
+ * while an allocator that locks itself for fork(), and another thread, map and unmap
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -647,6 +649,74 @@ static int two_files(const char* path, uint64_t count) {
   return 0;
 }
 
+static pthread_mutex_t of_allocator = PTHREAD_MUTEX_INITIALIZER;
+static void lock_allocator(void) { pthread_mutex_lock(&of_allocator); }
+static void unlock_allocator(void) { pthread_mutex_unlock(&of_allocator); }
+/* Before any constructor, as allocators do that are used by then. */
+static void be_an_allocator(int argc, char** argv, char** environment) {
+  (void)argc;
+  (void)argv;
+  (void)environment;
+  pthread_atfork(lock_allocator, unlock_allocator, unlock_allocator);
+}
+__attribute__((section(".preinit_array"), used)) static void (*be_early)(int, char**,
+                                                                         char**) = be_an_allocator;
+
+enum { kMapsInAllocator = 20 };
+static int maps_end;
+
+static void map_once(int file) {
+  const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* const page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, file, 0);
+  if (page != MAP_FAILED) munmap(page, 4096);
+}
+
+static void* allocate_on(void* nothing_needed) {
+  (void)nothing_needed;
+  while (!__atomic_load_n(&maps_end, __ATOMIC_RELAXED)) {
+    pthread_mutex_lock(&of_allocator);
+    for (int i = 0; i < kMapsInAllocator; ++i) map_once(-1);
+    pthread_mutex_unlock(&of_allocator);
+    usleep(100);
+  }
+  return NULL;
+}
+
+static void* map_on(void* file) {
+  while (!__atomic_load_n(&maps_end, __ATOMIC_RELAXED)) map_once(*(const int*)file);
+  return NULL;
+}
+
+static int fork_beside_maps(const char* path, uint64_t count) {
+  char name[4096];
+  size_t length = 0;
+  pthread_t allocates;
+  pthread_t maps;
+  snprintf(name, sizeof name, "%s.other", path);
+  int other = open(name, O_RDWR | O_CREAT, 0600);
+  struct line* lines = pmem_map_file(path, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (lines == NULL) return fail("pmem_map_file", pmem_errormsg());
+  if (other < 0 || ftruncate(other, 4096) != 0) return fail("open", name);
+  if (pthread_create(&allocates, NULL, allocate_on, NULL) != 0 ||
+      pthread_create(&maps, NULL, map_on, &other) != 0) {
+    return fail("pthread_create", "");
+  }
+  for (uint64_t i = 1; i <= count; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      lines[1].value = i;
+      pmem_persist(&lines[1], sizeof lines[1]);
+      _exit(0);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) return fail("fork", "");
+  }
+  __atomic_store_n(&maps_end, 1, __ATOMIC_RELAXED);
+  pthread_join(allocates, NULL);
+  pthread_join(maps, NULL);
+  return lines[1].value == count ? 0 : fail("fork", "a child has not stored its line");
+}
+
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const char* how = argv[1];
@@ -685,5 +755,6 @@ int main(int argc, char** argv) {
   if (strcmp(how, "closes") == 0) return close_all(argv[2], count);
   if (strcmp(how, "grow") == 0) return grow(argv[2], count);
   if (strcmp(how, "two") == 0) return two_files(argv[2], count);
+  if (strcmp(how, "forks") == 0) return fork_beside_maps(argv[2], count);
   return with_objects(how, argv[2], count, threads);
 }

@@ -561,6 +561,17 @@ TEST_F(MirrorRun, AProgramThatBecomesAnotherOneLeavesNothingTaken) {
   EXPECT_GE(equal_copies(file), 2);
 }
 
+// Allocators that lock themselves for fork() wait there for threads that map memory inside of them.
+// Expect: those do not wait for the thread that forks; and a child is mirrored though another
+// thread of its parent was mapping memory.
+TEST_F(MirrorRun, ForkWaitsForNobodyWhoMapsMemory) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(
+      mirrored(file, {"/usr/bin/timeout", "-s", "KILL", "120", CLIENT, "forks", file, "200"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_GE(equal_copies(file), 2);
+}
+
 // A quorum of one of three: to be compared again takes three. Expect: that is said before.
 TEST_F(MirrorRun, AQuorumBelowTheMajorityIsWarnedOf) {
   const std::string file = place_.file("file");
