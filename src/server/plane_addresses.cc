@@ -40,6 +40,24 @@ Result<void> refuse_rnics(const PlaneAddresses& planes, const PlaneWords& words)
   return {};
 }
 
+/// Addresses of IPv4 that are written as IPv6 has them are none of IPv6.
+bool is_v6(const std::string& host) {
+  return host.find(':') != std::string::npos && !host.starts_with("::ffff:");
+}
+
+/// Who is granted a wildcard goes to the address that the control plane was reached at. At one of
+/// IPv6 no wildcard of IPv4 listens; that of IPv6 does at both.
+Result<void> refuse_v4_beside_v6(const PlaneAddresses& planes, const control::HostPort& control,
+                                 const control::HostPort& data, const PlaneWords& words) {
+  if (!is_v6(bound_host(control)) || bound_host(data) != "0.0.0.0") return {};
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format("{} is \"{}\", which clients reach by IPv6, and {} \"{}\", which they do not: "
+                  "set {} to \"[::]:{}\", which takes IPv4 too, or {} to an address of IPv4",
+                  words.control, planes.control, words.data, planes.data, words.data, data.port,
+                  words.control)};
+}
+
 }  // namespace
 
 bool is_local(const control::HostPort& at) {
@@ -60,6 +78,7 @@ Result<void> check_planes(const PlaneAddresses& planes, const PlaneWords& words)
     PERDURE_TRY_VOID(refuse_remote(words.control, planes.control, control, words));
     return refuse_remote(words.data, planes.data, data, words);
   }
+  if (by_tcp) PERDURE_TRY_VOID(refuse_v4_beside_v6(planes, control, data, words));
   if (!by_tcp || is_local(control) || !is_local(data)) return {};
   // Who comes by IPv6 reaches no wildcard of IPv4.
   const bool v6 = bound_host(control).find(':') != std::string::npos;

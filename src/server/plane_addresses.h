@@ -32,7 +32,8 @@ bool is_local(const control::HostPort& at);
 
 /// Errors: PermissionDenied: other machines reach an address (an RNIC's always) without
 /// allow_remote. InvalidArgument: they reach the control plane, which would send them to loopback,
-/// their own, for data over tcp; or no addresses.
+/// their own, for data over tcp; or by IPv6, and would be sent to where only IPv4 is taken; or no
+/// addresses.
 Result<void> check_planes(const PlaneAddresses& planes, const PlaneWords& words = {});
 
 }  // namespace perdure::server

@@ -274,6 +274,37 @@ TEST(Config, DataOnLoopbackIsRefusedBesideAControlPlaneForOthersUnderAnyName) {
   EXPECT_TRUE(validate(config).ok()) << validate(config).error().message;
 }
 
+// Who comes by IPv6 would be sent to that address, where no wildcard of IPv4 listens.
+TEST(Config, DataByIpv4AloneIsRefusedBesideAControlPlaneOfIpv6) {
+  Config config;
+  config.allow_remote = true;
+  config.data_listen = "0.0.0.0:7471";
+  for (const char* v6 : {"[::]:7470", "[2001:db8::1]:7470", "[::1]:7470"}) {
+    config.control_listen = v6;
+    const auto refused = validate(config);
+    ASSERT_FALSE(refused.ok()) << v6;
+    EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument) << v6;
+    for (const char* words : {v6, "\"[::]:7471\"", "IPv6"}) {
+      EXPECT_NE(refused.error().message.find(words), std::string::npos) << refused.error().message;
+    }
+  }
+  // An address of the one kind that everybody is told, and a wildcard that takes both.
+  config.data_listen = "10.0.0.1:7471";
+  EXPECT_TRUE(validate(config).ok()) << validate(config).error().message;
+  config.data_listen = "[::]:7471";
+  for (const char* any : {"[::]:7470", "0.0.0.0:7470", "10.0.0.1:7470"}) {
+    config.control_listen = any;
+    EXPECT_TRUE(validate(config).ok()) << validate(config).error().message;
+  }
+  // IPv4, whatever it is written as; and no tcp.
+  config.data_listen = "0.0.0.0:7471";
+  config.control_listen = "[::ffff:10.0.0.1]:7470";
+  EXPECT_TRUE(validate(config).ok()) << validate(config).error().message;
+  config.control_listen = "[::]:7470";
+  config.transports = {Transport::Shm};
+  EXPECT_TRUE(validate(config).ok()) << validate(config).error().message;
+}
+
 TEST(Config, AFileThatIsNotThereIsNotFound) {
   EXPECT_EQ(load_config("/nonexistent/x.toml").code(), ErrorCode::NotFound);
 }
