@@ -16,6 +16,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -53,6 +54,13 @@ def replaced(text, replacements):
 def write_program(path, text, replacements):
     path.write_text(replaced(text, replacements), encoding="utf-8")
     path.chmod(0o755)
+
+
+def is_in_memory(directory):
+    """What keeps it there only an operator knows."""
+    kind = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True,
+                          check=True).stdout.strip()
+    return kind in ("tmpfs", "ramfs")
 
 
 def only(found, what):
@@ -114,8 +122,8 @@ class Place:
         programs = os.pathsep.join([*program_directories, os.environ.get("PATH", "/usr/bin:/bin")])
         for name in ("bin", "client", "home/mirrors", "pmem0", "pools", "sets/mirrors"):
             (directory / name).mkdir(parents=True)
-        # The directory may be in memory.
-        (directory / "home/.rpmemd.conf").write_text("use-syslog = no\ndeclare-domain = dmp\n")
+        declares = "declare-domain = dmp\n" if is_in_memory(directory) else ""
+        (directory / "home/.rpmemd.conf").write_text(f"use-syslog = no\n{declares}")
         stands_in = directory / "bin"
         write_program(stands_in / "ssh", SSH, {"@TARGET@": TARGET})
         write_program(stands_in / "perdured", PERDURED,
