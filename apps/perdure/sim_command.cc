@@ -143,8 +143,8 @@ Result<MemoryResult> simulate(const memsys::Device& device, const MemoryCommandO
   report::ProgressBar bar(requests);
   run.progress = [&](std::uint64_t left) { bar.show(requests - left, "of the requests served"); };
   auto result = memsys::run_memory(device, reader, std::move(summary), run);
-  // A full one ended the run, and says so.
-  if (commands) PERDURE_TRY_VOID(commands->close());
+  // A full one ended the run, and says so. Of a run that failed no commands are left.
+  if (commands && (result.ok() || commands->full())) PERDURE_TRY_VOID(commands->close());
   return result;
 }
 

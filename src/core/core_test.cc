@@ -16,6 +16,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -275,6 +276,39 @@ TEST(Files, AppearWholeAndTemporaryDirectoriesGo) {
     EXPECT_TRUE(std::filesystem::is_character_file("/dev/full")) << "it is still a device";
   }
   EXPECT_FALSE(std::filesystem::exists(gone));
+}
+
+TEST(Files, AFileWrittenInPiecesReplacesTheOldOneWhenItIsWhole) {
+  const test::TestDirectory place;
+  const std::string path = place.file("commands");
+  const std::string link = place.file("link");
+  ASSERT_TRUE(write_file(path, "old").ok());
+  std::filesystem::create_symlink("commands", link);
+  {
+    auto dropped = ReplacingFile::create(path);
+    ASSERT_TRUE(dropped.ok());
+    ASSERT_GE(std::fputs("half", dropped->stream()), 0);
+  }
+  EXPECT_EQ(read_text(path), "old");
+  auto whole = ReplacingFile::create(path);
+  ASSERT_TRUE(whole.ok());
+  ASSERT_GE(std::fputs("new", whole->stream()), 0);
+  EXPECT_EQ(read_text(path), "old");
+  ASSERT_TRUE(whole->replace().ok());
+  EXPECT_EQ(read_text(path), "new");
+  // What can not be replaced is written to.
+  auto through = ReplacingFile::create(link);
+  ASSERT_TRUE(through.ok());
+  ASSERT_GE(std::fputs("linked", through->stream()), 0);
+  ASSERT_TRUE(through->replace().ok());
+  EXPECT_EQ(read_text(path), "linked");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  auto full = ReplacingFile::create("/dev/full");
+  ASSERT_TRUE(full.ok());
+  ASSERT_GE(std::fputs("x", full->stream()), 0);
+  EXPECT_EQ(full->replace().code(), ErrorCode::NoSpace);
+  EXPECT_EQ(ReplacingFile::create(path + "/below").code(), ErrorCode::NotFound);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(place.path()), {}), 2);
 }
 
 }  // namespace

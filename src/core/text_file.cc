@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "core/errno_error.h"
 #include "core/try.h"
@@ -67,6 +68,44 @@ Result<void> write_file(const std::string& path, std::string_view text) {
   std::error_code ignored;
   std::filesystem::remove(beside, ignored);
   return written.ok() ? not_written(path, error.value()) : written;
+}
+
+ReplacingFile::ReplacingFile(std::string path, std::string written, std::FILE* stream)
+    : path_(std::move(path)), written_(std::move(written)), stream_(stream) {}
+
+ReplacingFile::ReplacingFile(ReplacingFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      written_(std::move(other.written_)),
+      stream_(std::exchange(other.stream_, nullptr)) {}
+
+ReplacingFile::~ReplacingFile() {
+  if (stream_ == nullptr) return;
+  (void)std::fclose(stream_);
+  std::error_code ignored;
+  if (written_ != path_) std::filesystem::remove(written_, ignored);
+}
+
+Result<ReplacingFile> ReplacingFile::create(const std::string& path) {
+  PERDURE_TRY(special, is_special(path));
+  std::error_code unknown;
+  const bool stays = special || std::filesystem::is_symlink(path, unknown);
+  const std::string written = stays ? path : place_beside(path);
+  std::FILE* const stream = std::fopen(written.c_str(), "wbe");
+  if (stream == nullptr) return not_written(path, errno);
+  return ReplacingFile(path, written, stream);
+}
+
+Result<void> ReplacingFile::replace() {
+  const bool good = std::ferror(stream_) == 0;
+  errno = 0;
+  const bool closed = std::fclose(std::exchange(stream_, nullptr)) == 0;
+  const int reason = errno;
+  std::error_code error;
+  if (good && closed && written_ != path_) std::filesystem::rename(written_, path_, error);
+  if (good && closed && !error) return {};
+  std::error_code ignored;
+  if (written_ != path_) std::filesystem::remove(written_, ignored);
+  return not_written(path_, error ? error.value() : reason);
 }
 
 Result<void> require_writable(const std::string& path) {

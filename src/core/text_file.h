@@ -1,8 +1,9 @@
-// Text files, read and written whole.
+// Text files, read and written whole, or written piece by piece and whole in the end.
 #pragma once
 
 #include <perdure/result.h>
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,29 @@ namespace perdure {
 /// written to. Errors: NotFound (no such directory), InvalidArgument (it is one), PermissionDenied,
 /// NoSpace, SystemError.
 Result<void> write_file(const std::string& path, std::string_view text);
+
+/// A file that is written piece by piece beside the one at its path, and replaces that when it is
+/// whole. What can not be replaced, a device, a pipe or a symbolic link, is written to.
+class ReplacingFile {
+ public:
+  /// Errors: as of write_file().
+  static Result<ReplacingFile> create(const std::string& path);
+  ReplacingFile(ReplacingFile&& other) noexcept;
+  ReplacingFile& operator=(ReplacingFile&&) = delete;
+  /// Without replace() what is at the path stays as it was.
+  ~ReplacingFile();
+
+  std::FILE* stream() const { return stream_; }
+  /// Ends the writing. Errors: what was written is not whole, and is gone. NoSpace, SystemError.
+  Result<void> replace();
+
+ private:
+  ReplacingFile(std::string path, std::string written, std::FILE* stream);
+
+  std::string path_;
+  std::string written_;  // where it is until it is whole; the path itself if that stays
+  std::FILE* stream_;    // null once it is closed
+};
 
 /// Whether write_file() would be let: to know it before the work whose result it is. Leaves what is
 /// there as it is. Errors: as above.

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "core/errno_error.h"
+#include "core/try.h"
 
 namespace perdure::memsys {
 
@@ -15,22 +17,18 @@ std::string_view to_string(CommandKind kind) {
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
-CommandFile::CommandFile(std::string path, const Geometry& geometry, std::FILE* file,
+CommandFile::CommandFile(std::string path, const Geometry& geometry, ReplacingFile file,
                          std::uint64_t bytes_max)
-    : path_(std::move(path)), geometry_(geometry), file_(file), bytes_max_(bytes_max) {}
-
-CommandFile::~CommandFile() {
-  if (file_ != nullptr) std::fclose(file_);
-}
+    : path_(std::move(path)), geometry_(geometry), file_(std::move(file)), bytes_max_(bytes_max) {}
 
 Result<std::unique_ptr<CommandFile>> CommandFile::create(const std::string& path,
                                                          const Geometry& geometry,
                                                          std::uint64_t bytes_max) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return errno_error(fmt::format("{} can not be written", path), errno);
-  std::unique_ptr<CommandFile> log(new CommandFile(path, geometry, file, bytes_max));
+  PERDURE_TRY(file, ReplacingFile::create(path));
+  std::unique_ptr<CommandFile> log(new CommandFile(path, geometry, std::move(file), bytes_max));
   constexpr std::string_view kHead = "# cycle command channel rank bankgroup bank row column\n";
-  log->failed_ = std::fwrite(kHead.data(), 1, kHead.size(), file) != kHead.size();
+  std::FILE* const stream = log->file_->stream();
+  log->failed_ = std::fwrite(kHead.data(), 1, kHead.size(), stream) != kHead.size();
   return log;
 }
 
@@ -44,20 +42,16 @@ void CommandFile::add(const Command& command) {
                                         command.bank / in_rank, command.bank % in_rank / banks,
                                         command.bank % banks, command.row, command.column);
   bytes_ += written.size;
-  if (std::fwrite(line, 1, written.size, file_) == written.size) return;
+  if (std::fwrite(line, 1, written.size, file_->stream()) == written.size) return;
   failed_ = true;
   reason_ = errno;
 }
 
 Result<void> CommandFile::close() {
-  if (file_ == nullptr) return {};
-  if (std::fclose(file_) != 0 && !failed_) {
-    failed_ = true;
-    reason_ = errno;
-  }
-  file_ = nullptr;
+  if (!file_) return {};
+  auto file = std::exchange(file_, std::nullopt);
   if (failed_) return errno_error(fmt::format("{} can not be written whole", path_), reason_);
-  if (bytes_ <= bytes_max_) return {};
+  if (bytes_ <= bytes_max_) return file->replace();
   return Error{
       ErrorCode::InvalidArgument,
       fmt::format("{}: there are more commands than fit into {} bytes; use a shorter trace, "

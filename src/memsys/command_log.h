@@ -3,11 +3,13 @@
 
 #include <perdure/result.h>
 
+#include "core/text_file.h"
 #include "memsys/device.h"
 
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,26 +42,26 @@ class CommandLog {
 inline constexpr std::uint64_t kCommandFileBytesMax = std::uint64_t{16} << 30;
 
 /// One line a command: `CYCLE COMMAND channel rank bankgroup bank row column`, after a line that
-/// names the columns and begins with `#`.
+/// names the columns and begins with `#`. What was at the path stays until close().
 class CommandFile final : public CommandLog {
  public:
   static Result<std::unique_ptr<CommandFile>> create(
       const std::string& path, const Geometry& geometry,
       std::uint64_t bytes_max = kCommandFileBytesMax);
-  ~CommandFile() override;
 
   void add(const Command& command) override;
   bool full() const override { return failed_ || bytes_ > bytes_max_; }
-  /// Writes what is left. Errors: what is in the file is not whole. InvalidArgument: there are more
-  /// than `bytes_max` bytes; SystemError, NoSpace.
+  /// Puts the file in its place. Errors: it is not whole, and what was there stays.
+  /// InvalidArgument: there are more than `bytes_max` bytes; SystemError, NoSpace.
   Result<void> close();
 
  private:
-  CommandFile(std::string path, const Geometry& geometry, std::FILE* file, std::uint64_t bytes_max);
+  CommandFile(std::string path, const Geometry& geometry, ReplacingFile file,
+              std::uint64_t bytes_max);
 
   std::string path_;
   Geometry geometry_;
-  std::FILE* file_;
+  std::optional<ReplacingFile> file_;  // until close()
   const std::uint64_t bytes_max_;
   std::uint64_t bytes_ = 0;
   bool failed_ = false;

@@ -392,6 +392,28 @@ TEST(Usage, AnInputOfTheSimulatorIsNotWrittenOver) {
   EXPECT_TRUE(contains(empty.err, "there is no request in it")) << empty.err;
 }
 
+TEST(Usage, TheCommandsOfARunThatEndsInADeadlockReplaceNone) {
+  const test::TestDirectory place;
+  const std::string trace = place.file("trace.txt");
+  const std::string commands = place.file("commands.txt");
+  // T0's write is behind T1's of the same line, which is of a later epoch than it.
+  write_file(trace, "T1 W 0x80\nT1 B\nT1 W 0x40\nT0 W 0x40\n");
+  write_file(commands, "old\n");
+  const Words words{"sim",        "memory",
+                    "--device",   std::string(PERDURE_TREE) + "/configs/hardware/nvm-a.toml",
+                    "--order",    "global",
+                    "--trace",    trace,
+                    "--commands", commands};
+  const Outcome stuck = run(words);
+  EXPECT_EQ(stuck.status, 1) << stuck.out;
+  EXPECT_TRUE(contains(stuck.err, "deadlock in cycle")) << stuck.err;
+  EXPECT_EQ(read_file(commands), "old\n");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(place.path()), {}), 2);
+  write_file(trace, "T0 W 0x40\n");
+  EXPECT_EQ(run(words).status, 0);
+  EXPECT_TRUE(contains(read_file(commands), " WR ")) << read_file(commands);
+}
+
 TEST(Usage, ATraceThatMayHaveBeenCutIsWarnedOfAndStandardInputIsOne) {
   const test::TestDirectory place;
   const std::string commands = place.file("commands.txt");
