@@ -5,6 +5,7 @@
 #include "core/printable.h"
 #include "core/try.h"
 #include "interpose/journal.h"
+#include "unflushed_lines.h"
 
 #include <fmt/format.h>
 
@@ -121,6 +122,18 @@ void lay_out_files(const JournalHeader& header, Recording& recording) {
   }
 }
 
+void compare_files(const JournalHeader& header, const std::string& directory,
+                   Recording& recording) {
+  for (std::size_t number = 0; number < recording.files.size(); ++number) {
+    const interpose::JournalFile& from = header.files[number];
+    RecordedFile& file = recording.files[number];
+    file.unflushed_lines =
+        count_unflushed({file.path, from.device, from.inode, file.bytes,
+                         fmt::format("{}/{}{}", directory, interpose::kShadowName, number)});
+    recording.unflushed_lines += file.unflushed_lines.value_or(0);
+  }
+}
+
 std::string line_of(const JournalEvent& event, const interpose::JournalWhat& what,
                     const Recording& recording) {
   switch (what.kind) {
@@ -167,6 +180,7 @@ Result<Recording> read_recording(const std::string& directory) {
   std::vector<bool> wrote(interpose::kThreadsMax);  // since its last drain
   count_threads(journal.header(), recording);
   lay_out_files(journal.header(), recording);
+  compare_files(journal.header(), directory, recording);
   recording.lost_places = journal.header().lost_places.load();
   recording.lost_threads = journal.header().lost_threads.load();
   recording.refused_files = journal.header().refused_files;

@@ -5,6 +5,7 @@
 #include <perdure/result.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct RecordedFile {
   std::string path;
   std::uint64_t bytes = 0;  // that were mapped
   std::uint64_t base = 0;   // its first byte's address in the trace
+  // Lines that changed, and not by what was seen; none: it can not be compared any more.
+  std::optional<std::uint64_t> unflushed_lines;
 };
 
 struct RecordedThread {
@@ -39,14 +42,16 @@ struct Recording {
   std::uint64_t lines = 0;   // changed lines in the trace: those of `all` but for what was lost
   std::uint64_t epochs = 0;  // in the trace: drains behind such a line
 
+  std::uint64_t unflushed_lines = 0;  // of the files that can be compared
+
   std::uint64_t lost() const { return lost_places + lost_threads; }
 };
 
 /// An empty journal in a directory. Errors  SystemError, NoSpace.
 Result<void> create_journal(const std::string& directory);
 
-/// What the journal holds. Requires  nobody writes to it any more.
-/// Errors  SystemError; Corrupt: something else wrote there.
+/// What the journal holds, and how it differs from the files. Requires  nobody writes to it any
+/// more. Errors  SystemError; Corrupt: something else wrote there.
 Result<Recording> read_recording(const std::string& directory);
 
 /// Writes the events as a trace of `perdure sim memory`, with comments that say of what.

@@ -83,7 +83,10 @@ ordered_json json_of(const Report& report, const RecordCommandOptions& options) 
   const Recording& recording = report.recording;
   auto files = ordered_json::array();
   for (const RecordedFile& file : recording.files) {
-    files.push_back({{"path", file.path}, {"mapped_bytes", file.bytes}, {"base", file.base}});
+    ordered_json row = {{"path", file.path}, {"mapped_bytes", file.bytes}, {"base", file.base}};
+    row["unflushed_lines"] =
+        file.unflushed_lines ? ordered_json(*file.unflushed_lines) : ordered_json(nullptr);
+    files.push_back(std::move(row));
   }
   auto threads = ordered_json::array();
   for (const RecordedThread& thread : recording.threads) {
@@ -103,9 +106,22 @@ ordered_json json_of(const Report& report, const RecordCommandOptions& options) 
           {"all", json_of(recording.all)},
           {"barriers", recording.ordered},
           {"fences", recording.durable},
+          {"unflushed_lines", recording.unflushed_lines},
           {"lost_events", recording.lost()},
           {"unseen_files", recording.refused_files},
           {"gains", json_of(report.gains)}};
+}
+
+std::string row_of(const RecordedFile& file) {
+  std::string text =
+      fmt::format("  {:#x} {} B of {}", file.base, file.bytes, printable_name(file.path));
+  if (!file.unflushed_lines) {
+    text += ": gone, or renamed, in the end, so not compared with what was flushed";
+  } else if (*file.unflushed_lines > 0) {
+    text +=
+        fmt::format(": in the end {} of it not as flushed", counted(*file.unflushed_lines, "line"));
+  }
+  return text + "\n";
 }
 
 std::string row_of(const std::string& name, const RecordedThread& thread) {
@@ -143,9 +159,7 @@ std::string text_of(const Report& report, const RecordCommandOptions& options) {
   std::string text = fmt::format(
       "measured: {}, {}\n", printable_name(fmt::format("{}", fmt::join(options.program, " "))),
       recording.processes == 1 ? "1 process" : fmt::format("{} processes", recording.processes));
-  for (const RecordedFile& file : recording.files) {
-    text += fmt::format("  {:#x} {} B of {}\n", file.base, file.bytes, printable_name(file.path));
-  }
+  for (const RecordedFile& file : recording.files) text += row_of(file);
   text += fmt::format("  {:<16} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "thread", "flushes", "lines",
                       "changed", "drains", "epochs");
   for (std::size_t i = 0; i < std::min(recording.threads.size(), kThreadsShown); ++i) {
@@ -176,8 +190,9 @@ Result<void> check_recorded(const Recording& recording, const std::string& progr
     return Error{
         ErrorCode::InvalidArgument,
         fmt::format("'{}' mapped '{}' and made nothing new durable in it by libpmem, libpmem2, "
-                    "libpmemobj or msync, so no trace was written. {}",
-                    program, recording.files.front().path, kInlineFlushes)};
+                    "libpmemobj or msync, so no trace was written; {} changed otherwise. {}",
+                    program, recording.files.front().path,
+                    counted(recording.unflushed_lines, "line"), kInlineFlushes)};
   }
   return {};
 }
@@ -194,6 +209,13 @@ void warn_of_gaps(const Recording& recording) {
         "{} events are missing in the trace, and in what was simulated from it: a trace can name "
         "{} threads, and there were more",
         recording.lost_threads, interpose::kThreadsMax));
+  }
+  if (recording.unflushed_lines > 0 && recording.lines > 0) {
+    print_warning(fmt::format(
+        "{} of mapped files changed without a flush that was seen, beside {} that are in the "
+        "trace: what is flushed inline (CLWB, CLFLUSH) is not seen, and the trace, and what was "
+        "simulated from it, lack it. libpmemobj leaves some ten lines of a pool so by itself",
+        counted(recording.unflushed_lines, "line"), recording.lines));
   }
   if (recording.refused_files > 0) {
     print_warning("files were mapped that could not be watched: they are not in the trace");

@@ -22,6 +22,8 @@ inline constexpr std::uint64_t kLineBytes = 64;
 inline constexpr std::size_t kFilesMax = 64;
 inline constexpr std::size_t kThreadsMax = 4096;  // as many as a trace can name
 inline constexpr std::size_t kPathMax = 4096;
+/// Beside the journal, with the number of its file behind it: a copy of what was flushed.
+inline constexpr const char* kShadowName = "shadow.";
 /// 16 GiB of journal; more is counted as lost.
 inline constexpr std::uint64_t kEventsMax = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t kEventsPerStep = std::uint64_t{1} << 16;

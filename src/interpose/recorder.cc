@@ -174,7 +174,7 @@ int Recorder::enter(int descriptor, const struct ::stat& status) {
 }
 
 void Recorder::path_of_shadow(int number, ShadowPath& path) const {
-  std::snprintf(path, sizeof path, "%s/shadow.%d", directory_, number);
+  std::snprintf(path, sizeof path, "%s/%s%d", directory_, kShadowName, number);
 }
 
 /// To be closed by the caller; -1: there is none.

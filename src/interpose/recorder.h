@@ -3,7 +3,8 @@
 //
 //   journal      the journal
 //   shadow.N     what file N holds as far as it was flushed: a line that is flushed and equals its
-//                shadow is none that memory has to write
+//                shadow is none that memory has to write. The command compares it with the file in
+//                the end: what differs was changed, and its flush not seen
 //
 // Order: events of a thread are in the order of its calls; writes of a line by several threads in
 // the order in which they were flushed.

@@ -16,6 +16,9 @@
  *                                   grows, is mapped again, and one line is persisted
  *   client shrink FILE COUNT        as msync, then the file is made shorter, and synced once more
  *   client silent FILE COUNT        maps and stores, and makes nothing durable
+ *   client inline FILE COUNT        persists line 0 by libpmem, and stores to so many lines behind
+ *                                   it, which it flushes by itself
+ *   client gone FILE COUNT          the same, and removes FILE
  *   client word FILE COUNT          msync of the first bytes of a page, of which a later one
  *                                   changed
  *   client jump FILE COUNT          as pmem, after a signal handler left a copy by siglongjmp
@@ -82,6 +85,9 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 enum { kFileBytes = 1 << 20, kThreadsMax = 16, kLine = 64 };
 
@@ -212,6 +218,29 @@ static int without_library(const char* path, uint64_t count, int silent, int shr
     if (msync(lines, 4096, MS_SYNC) != 0) return fail("msync", path);
   }
   return munmap(lines, kFileBytes);
+}
+
+static void flush_inline(const void* at) {
+#ifdef __SSE2__
+  _mm_clflush(at);
+  _mm_sfence();
+#else
+  (void)at; /* not seen either */
+#endif
+}
+
+static int with_inline_flushes(const char* path, uint64_t count, int removes) {
+  size_t length = 0;
+  struct line* lines = pmem_map_file(path, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (lines == NULL) return fail("pmem_map_file", pmem_errormsg());
+  lines[0].value = 1;
+  pmem_persist(&lines[0], sizeof lines[0]);
+  for (uint64_t i = 1; i <= count; ++i) {
+    lines[i].value = i;
+    flush_inline(&lines[i]);
+  }
+  if (removes && unlink(path) != 0) return fail("unlink", path);
+  return pmem_unmap(lines, length);
 }
 
 static int grow(const char* path, uint64_t count) {
@@ -728,6 +757,8 @@ int main(int argc, char** argv) {
   if (strcmp(how, "msync") == 0) return without_library(argv[2], count, 0, 0);
   if (strcmp(how, "shrink") == 0) return without_library(argv[2], count, 0, 1);
   if (strcmp(how, "silent") == 0) return without_library(argv[2], count, 1, 0);
+  if (strcmp(how, "inline") == 0) return with_inline_flushes(argv[2], count, 0);
+  if (strcmp(how, "gone") == 0) return with_inline_flushes(argv[2], count, 1);
   if (strcmp(how, "word") == 0) return word_of_a_page(argv[2], count);
   if (strcmp(how, "jump") == 0 || strcmp(how, "handler") == 0 || strcmp(how, "alarm") == 0) {
     return in_handler(how, argv[2], count);

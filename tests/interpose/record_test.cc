@@ -248,6 +248,37 @@ TEST_F(Record, ATraceIsSimulatedAndItsDocumentIsWhatTheSchemaSays) {
   EXPECT_GT(gains["network"]["bsp_over_sync"], 1.0) << "six round trips in one";
 }
 
+TEST_F(Record, LinesThatAProgramFlushesInlineAreCountedAndWarnedOf) {
+  const json document = of_client("inline", 1000);
+  EXPECT_EQ(sum(document, "changed_lines"), 1u);
+  EXPECT_EQ(document["unflushed_lines"], 1000);
+  EXPECT_EQ(document["files"][0]["unflushed_lines"], 1000);
+  std::filesystem::remove(file());
+  const Outcome inline_flushes = cli::run(command({CLIENT, "inline", file(), "1000"}));
+  EXPECT_EQ(inline_flushes.status, 0) << inline_flushes.err;
+  EXPECT_TRUE(cli::contains(inline_flushes.err, "1000 lines of mapped files changed without"))
+      << inline_flushes.err;
+  EXPECT_TRUE(cli::contains(inline_flushes.out, "1000 lines of it not as flushed"))
+      << inline_flushes.out;
+}
+
+TEST_F(Record, WhatIsFlushedByALibraryOrMsyncIsNotWarnedOf) {
+  for (const std::string how : {"pmem", "pmem2", "msync", "grow"}) {
+    std::filesystem::remove(file());
+    const Outcome seen = cli::run(command({CLIENT, how, file(), "25"}));
+    EXPECT_EQ(seen.status, 0) << seen.err;
+    EXPECT_EQ(seen.err, "") << how;
+  }
+}
+
+TEST_F(Record, AFileThatIsGoneInTheEndIsNotCompared) {
+  const json document = of_client("gone", 10);
+  EXPECT_TRUE(document["files"][0]["unflushed_lines"].is_null()) << document;
+  EXPECT_EQ(document["unflushed_lines"], 0);
+  const Outcome gone = cli::run(command({CLIENT, "gone", file(), "10"}));
+  EXPECT_TRUE(cli::contains(gone.out, "not compared with what was flushed")) << gone.out;
+}
+
 TEST_F(Record, ProgramsOfWhichNothingIsSeenAreRefused) {
   // Nothing is mapped.
   const Outcome nothing = cli::run(command({"/bin/true"}));
@@ -257,6 +288,7 @@ TEST_F(Record, ProgramsOfWhichNothingIsSeenAreRefused) {
   const Outcome silent = cli::run(command({CLIENT, "silent", file(), "5"}));
   EXPECT_EQ(silent.status, 1);
   EXPECT_TRUE(cli::contains(silent.err, "inline (CLWB")) << silent.err;
+  EXPECT_TRUE(cli::contains(silent.err, "; 5 lines changed otherwise")) << silent.err;
   const Outcome missing = cli::run(command({place_.file("none")}));
   EXPECT_EQ(missing.status, 1);
   EXPECT_TRUE(cli::contains(missing.err, "No such file")) << missing.err;
