@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The table of recorded programs in docs/simulator.md: `perdure sim record` on programs of
-Debian's libpmemobj, three of one thread or several, and the rows that come of it.
+"""Makes the table of recorded programs in docs/simulator.md again: `perdure sim record` on
+programs on Debian's libpmemobj, of one thread, of several, and of several processes.
 
   record_programs.py [--perdure build/release/apps/perdure/perdure] [--place /dev/shm]
 
