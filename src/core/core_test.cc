@@ -247,6 +247,21 @@ TEST(Method, ValidateFindsWhatIsMalformed) {
   EXPECT_FALSE(validate(method).ok());  // waits for itself
 }
 
+// Expect: who writes to /dev/stdout, which is one, does not put a file in its place.
+TEST(Files, ASymbolicLinkIsWrittenThrough) {
+  const test::TestDirectory place;
+  const std::string file = place.file("file");
+  const std::string link = place.file("link");
+  ASSERT_TRUE(write_file(file, "a longer text").ok());
+  std::filesystem::create_symlink("file", link);
+  ASSERT_TRUE(require_writable(link).ok());
+  EXPECT_EQ(read_text(file), "a longer text");
+  ASSERT_TRUE(write_file(link, "text").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_text(file), "text");
+  EXPECT_EQ(write_file("/dev/full", std::string(1 << 20, 'x')).code(), ErrorCode::NoSpace);
+}
+
 TEST(Files, AppearWholeAndTemporaryDirectoriesGo) {
   std::string gone;
   {

@@ -24,9 +24,9 @@ Error not_written(const std::string& path, int number) {
   return errno_error(fmt::format("'{}' can not be written", path), number != 0 ? number : EIO);
 }
 
-/// Something that is no file, and that another can not replace: a device or a pipe. Errors:
+/// Whether another can not replace it: a device, a pipe or a symbolic link. Errors:
 /// InvalidArgument: it has no name or is a directory; NotFound: the one above is none.
-Result<bool> is_special(const std::string& path) {
+Result<bool> is_kept(const std::string& path) {
   namespace fs = std::filesystem;
   if (path.empty()) {
     return Error{ErrorCode::InvalidArgument, "the name of the file is empty"};
@@ -43,31 +43,15 @@ Result<bool> is_special(const std::string& path) {
                                                   "'{}'",
                                                   path, above.string())};
   }
-  return fs::exists(there) && !fs::is_regular_file(there);
-}
-
-Result<void> write_text(const std::string& to, const std::string& path, std::string_view text) {
-  errno = 0;
-  std::ofstream file(to, std::ios::binary | std::ios::trunc);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  if (file) return {};
-  return not_written(path, errno);
+  return fs::is_symlink(path, unknown) || (fs::exists(there) && !fs::is_regular_file(there));
 }
 
 }  // namespace
 
 Result<void> write_file(const std::string& path, std::string_view text) {
-  PERDURE_TRY(special, is_special(path));
-  if (special) return write_text(path, path, text);
-  const std::string beside = place_beside(path);
-  std::error_code error;
-  const auto written = write_text(beside, path, text);
-  if (written.ok()) std::filesystem::rename(beside, path, error);
-  if (written.ok() && !error) return {};
-  std::error_code ignored;
-  std::filesystem::remove(beside, ignored);
-  return written.ok() ? not_written(path, error.value()) : written;
+  PERDURE_TRY(file, ReplacingFile::create(path));
+  file.write(text);
+  return file.replace();
 }
 
 ReplacingFile::ReplacingFile(std::string path, std::string written, std::FILE* stream)
@@ -76,7 +60,8 @@ ReplacingFile::ReplacingFile(std::string path, std::string written, std::FILE* s
 ReplacingFile::ReplacingFile(ReplacingFile&& other) noexcept
     : path_(std::move(other.path_)),
       written_(std::move(other.written_)),
-      stream_(std::exchange(other.stream_, nullptr)) {}
+      stream_(std::exchange(other.stream_, nullptr)),
+      reason_(other.reason_) {}
 
 ReplacingFile::~ReplacingFile() {
   if (stream_ == nullptr) return;
@@ -86,20 +71,24 @@ ReplacingFile::~ReplacingFile() {
 }
 
 Result<ReplacingFile> ReplacingFile::create(const std::string& path) {
-  PERDURE_TRY(special, is_special(path));
-  std::error_code unknown;
-  const bool stays = special || std::filesystem::is_symlink(path, unknown);
+  PERDURE_TRY(stays, is_kept(path));
   const std::string written = stays ? path : place_beside(path);
   std::FILE* const stream = std::fopen(written.c_str(), "wbe");
   if (stream == nullptr) return not_written(path, errno);
   return ReplacingFile(path, written, stream);
 }
 
+void ReplacingFile::write(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stream_) != text.size() && reason_ == 0) {
+    reason_ = errno;
+  }
+}
+
 Result<void> ReplacingFile::replace() {
   const bool good = std::ferror(stream_) == 0;
   errno = 0;
   const bool closed = std::fclose(std::exchange(stream_, nullptr)) == 0;
-  const int reason = errno;
+  const int reason = reason_ != 0 ? reason_ : errno;
   std::error_code error;
   if (good && closed && written_ != path_) std::filesystem::rename(written_, path_, error);
   if (good && closed && !error) return {};
@@ -109,12 +98,8 @@ Result<void> ReplacingFile::replace() {
 }
 
 Result<void> require_writable(const std::string& path) {
-  PERDURE_TRY(special, is_special(path));
-  if (special) return {};
-  const std::string beside = place_beside(path);
-  PERDURE_TRY_VOID(write_text(beside, path, ""));
-  std::error_code ignored;
-  std::filesystem::remove(beside, ignored);
+  PERDURE_TRY(stays, is_kept(path));
+  if (!stays) PERDURE_TRY_VOID(ReplacingFile::create(path));  // which is gone again at once
   return {};
 }
 

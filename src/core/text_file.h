@@ -9,13 +9,13 @@
 
 namespace perdure {
 
-/// Replaces the file at `path`, whole or not at all; what is there and is no file, as /dev/null, is
-/// written to. Errors: NotFound (no such directory), InvalidArgument (it is one), PermissionDenied,
-/// NoSpace, SystemError.
+/// Replaces the file at `path`, whole or not at all; what can not be replaced, a device, a pipe or
+/// a symbolic link (which /dev/stdout is), is written to. Errors: NotFound (no such directory),
+/// InvalidArgument (it is one), PermissionDenied, NoSpace, SystemError.
 Result<void> write_file(const std::string& path, std::string_view text);
 
 /// A file that is written piece by piece beside the one at its path, and replaces that when it is
-/// whole. What can not be replaced, a device, a pipe or a symbolic link, is written to.
+/// whole. What can not be replaced, as above, is written to.
 class ReplacingFile {
  public:
   /// Errors: as of write_file().
@@ -26,6 +26,8 @@ class ReplacingFile {
   ~ReplacingFile();
 
   std::FILE* stream() const { return stream_; }
+  /// What goes wrong replace() says.
+  void write(std::string_view text);
   /// Ends the writing. Errors: what was written is not whole, and is gone. NoSpace, SystemError.
   Result<void> replace();
 
@@ -35,6 +37,7 @@ class ReplacingFile {
   std::string path_;
   std::string written_;  // where it is until it is whole; the path itself if that stays
   std::FILE* stream_;    // null once it is closed
+  int reason_ = 0;       // why the first write() failed
 };
 
 /// Whether write_file() would be let: to know it before the work whose result it is. Leaves what is
