@@ -33,6 +33,10 @@ class Btree final : public Structure {
   std::uint64_t footprint() const override {
     return roots_.size() * kLineBytes + nodes_.size() * kNodeBytes;
   }
+  bool live(Range range) const override {
+    if (range.address < at(0)) return true;
+    return slots_.taken(static_cast<std::uint32_t>((range.address - at(0)) / kNodeBytes));
+  }
   void transact(std::uint32_t partition, Random& random, Recorder& recorder) override;
   std::string check() const override;
 
@@ -52,6 +56,10 @@ class Btree final : public Structure {
     return roots_.size() * kLineBytes + node * kNodeBytes;
   }
   Range root_of(std::uint32_t partition) const { return {partition * kLineBytes, 8}; }
+  /// Of a node: `count` children or values.
+  Range children(std::uint32_t node, std::uint64_t first, std::uint64_t count) const {
+    return {at(node) + kHeaderBytes + kKeysBytes + 8 * first, 8 * count};
+  }
   void visit(Tree tree, std::uint32_t node) const;
   void changed_from(Tree tree, std::uint32_t node, std::uint32_t slot) const;
   Path find(Tree tree, std::uint32_t key) const;
@@ -103,12 +111,16 @@ void Btree::visit(Tree tree, std::uint32_t node) const {
   tree.recorder.compute(4 * kVisitInstructions);
 }
 
-/// Keys and children from `slot` on were moved, and the count is another.
+/// Keys from `slot` on were moved, with what is beside them, and the count is another. The old ones
+/// are read for that, which of header and keys the search did.
 void Btree::changed_from(Tree tree, std::uint32_t node, std::uint32_t slot) const {
   const std::uint64_t count = std::max<std::uint64_t>(nodes_[node].count, slot + 1);
   tree.recorder.write({at(node), 8});
   tree.recorder.write({at(node) + kHeaderBytes + 8 * slot, 8 * (count - slot)});
-  tree.recorder.write({at(node) + kHeaderBytes + kKeysBytes + 8 * slot, 8 * (count - slot)});
+  // A key of an inner node has its child on its right.
+  const Range moved = children(node, nodes_[node].leaf ? slot : slot + 1, count - slot);
+  tree.recorder.load(moved);
+  tree.recorder.write(moved);
 }
 
 Btree::Path Btree::find(Tree tree, std::uint32_t key) const {
@@ -123,8 +135,11 @@ Btree::Path Btree::find(Tree tree, std::uint32_t key) const {
                                      : std::upper_bound(n.keys.begin(), end, key);
     path.node.at(path.depth) = node;
     path.slot.at(path.depth) = static_cast<std::uint32_t>(found - n.keys.begin());
+    const std::uint32_t slot = path.slot.at(path.depth);
+    const bool has_key = n.leaf && found != end && *found == key;
+    if (!n.leaf || has_key) tree.recorder.load(children(node, slot, 1));
     if (n.leaf) return path;
-    node = n.children.at(path.slot.at(path.depth));
+    node = n.children.at(slot);
   }
 }
 
@@ -173,6 +188,7 @@ std::uint32_t Btree::split(Tree tree, std::uint32_t node, std::uint32_t& middle)
   std::copy(from.children.begin() + first, from.children.end(), to.children.begin());
   to.count = static_cast<std::uint16_t>(kFanout - first);
   from.count = static_cast<std::uint16_t>(half);
+  tree.recorder.load(children(node, first, kFanout + (from.leaf ? 0 : 1) - first));
   tree.recorder.create({at(right), kNodeBytes});
   tree.recorder.write({at(node), 8});
   return right;

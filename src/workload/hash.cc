@@ -19,6 +19,10 @@ class Hash final : public Structure {
   Hash(StructureOptions options, Random& random);
   std::unique_ptr<Structure> clone() const override { return std::make_unique<Hash>(*this); }
   std::uint64_t footprint() const override { return items_at_ + items_.size() * kItemBytes; }
+  bool live(Range range) const override {
+    if (range.address < items_at_) return true;
+    return slots_.taken(static_cast<std::uint32_t>((range.address - items_at_) / kItemBytes));
+  }
   void transact(std::uint32_t partition, Random& random, Recorder& recorder) override;
   std::string check() const override;
 
@@ -80,8 +84,8 @@ void Hash::transact(std::uint32_t partition, Random& random, Recorder& recorder)
     from = link(item);
     pointer = &items_[item].next;
   }
-  if (item != kNone) {  // found: remove
-    recorder.load(link(item));
+  if (item != kNone) {  // found: its value is read, and it is removed
+    recorder.load({link(item).address, kItemBytes});
     recorder.write(from);
     *pointer = items_[item].next;
     slots_.give_back(partition, item);

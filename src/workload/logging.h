@@ -6,6 +6,10 @@
 //   undo-batched  {new data, old values} {log valid} {ranges} {log invalid}
 //   redo          {new data, new values, commit} {ranges} {log empty}
 //   shadow        {new data, copies of the ranges} {one pointer}
+//
+// All loads of a transaction come before its first persist. Under shadow the copies are records of
+// the thread's log and the pointer is its header: what a shadow update persists, in the right
+// epochs, but the places themselves are never written, and later transactions load the old ones.
 #pragma once
 
 #include <perdure/result.h>

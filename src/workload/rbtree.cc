@@ -28,6 +28,11 @@ class Rbtree final : public Structure {
   std::uint64_t footprint() const override {
     return roots_.size() * kLineBytes + (nodes_.size() - 1) * kTreeNodeBytes;
   }
+  bool live(Range range) const override {
+    if (range.address < links(1).address) return true;
+    return slots_.taken(
+        static_cast<std::uint32_t>((range.address - links(1).address) / kTreeNodeBytes));
+  }
   void transact(std::uint32_t partition, Random& random, Recorder& recorder) override;
   std::string check() const override;
 
@@ -42,6 +47,9 @@ class Rbtree final : public Structure {
     return {roots_.size() * kLineBytes + (node - 1) * kTreeNodeBytes, kTreeLinkBytes};
   }
   Range root_of(std::uint32_t partition) const { return {partition * kLineBytes, 8}; }
+  void look(Tree tree, std::uint32_t node) const {
+    if (node != kNil) tree.recorder.load(links(node));
+  }
   void changed(Tree tree, std::uint32_t node) const {
     if (node != kNil) tree.recorder.write(links(node));
   }
@@ -107,7 +115,7 @@ void Rbtree::toggle(Tree tree, std::uint32_t key) {
   if (node == kNil) {
     insert(tree, key, parent);
   } else {
-    tree.recorder.load(links(node));
+    tree.recorder.load({links(node).address, kTreeNodeBytes});  // and its value
     remove(tree, node);
   }
   nodes_[kNil] = TreeNode{};
@@ -132,6 +140,7 @@ void Rbtree::repair_after_insert(Tree tree, std::uint32_t node) {
     const std::uint32_t grandparent = nodes_[parent].parent;
     const int side = side_of(parent);
     const std::uint32_t uncle = nodes_[grandparent].child[1 - side];
+    look(tree, uncle);
     if (nodes_[uncle].red) {
       paint(tree, parent, false);
       paint(tree, uncle, false);
@@ -155,6 +164,7 @@ void Rbtree::repair_after_insert(Tree tree, std::uint32_t node) {
 void Rbtree::rotate(Tree tree, std::uint32_t node, int side) {
   const std::uint32_t up = nodes_[node].child[1 - side];
   const std::uint32_t moved = nodes_[up].child[side];
+  look(tree, moved);
   nodes_[node].child[1 - side] = moved;
   if (moved != kNil) nodes_[moved].parent = node;
   replace(tree, node, up);
@@ -166,6 +176,7 @@ void Rbtree::rotate(Tree tree, std::uint32_t node, int side) {
 /// What pointed to `old` points to `with`.
 void Rbtree::replace(Tree tree, std::uint32_t old, std::uint32_t with) {
   const std::uint32_t parent = nodes_[old].parent;
+  look(tree, with);
   if (parent == kNil) {
     set_root(tree, with);
   } else {
@@ -192,6 +203,7 @@ void Rbtree::remove(Tree tree, std::uint32_t node) {
     black = !nodes_[next].red;
     repair = nodes_[next].child[1];
     if (nodes_[next].parent == node) {
+      look(tree, repair);
       nodes_[repair].parent = next;
     } else {
       replace(tree, next, repair);
@@ -201,6 +213,7 @@ void Rbtree::remove(Tree tree, std::uint32_t node) {
     }
     replace(tree, node, next);
     nodes_[next].child[0] = nodes_[node].child[0];
+    look(tree, nodes_[next].child[0]);
     nodes_[nodes_[next].child[0]].parent = next;
     changed(tree, nodes_[next].child[0]);
     nodes_[next].red = nodes_[node].red;
@@ -221,9 +234,12 @@ void Rbtree::repair_after_remove(Tree tree, std::uint32_t node) {
       paint(tree, parent, true);
       rotate(tree, parent, side);
       sibling = nodes_[parent].child[1 - side];
+      look(tree, sibling);
     }
     const std::uint32_t near = nodes_[sibling].child[side];
     const std::uint32_t far = nodes_[sibling].child[1 - side];
+    look(tree, near);
+    look(tree, far);
     if (!nodes_[near].red && !nodes_[far].red) {
       paint(tree, sibling, true);
       node = parent;

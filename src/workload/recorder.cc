@@ -15,6 +15,10 @@ void Recorder::compute(std::uint64_t instructions) {
 
 void Recorder::load(Range range) {
   for (std::uint64_t line = range.first_line(); line <= range.last_line(); ++line) {
+    const bool made = std::any_of(created_.begin(), created_.end(), [line](const Range& each) {
+      return line >= each.first_line() && line <= each.last_line();
+    });
+    if (made) continue;
     reads_.push_back({OperationKind::Load, line * kLineBytes});
   }
 }

@@ -21,6 +21,7 @@ struct Range {
 class Recorder {
  public:
   void compute(std::uint64_t instructions);
+  /// Lines that this transaction created are not asked of memory again.
   void load(Range range);
   /// Changes data that others can see: it needs a log. The same range twice counts once.
   void write(Range range);

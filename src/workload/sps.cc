@@ -21,6 +21,7 @@ class Sps final : public Structure {
   }
   std::unique_ptr<Structure> clone() const override { return std::make_unique<Sps>(*this); }
   std::uint64_t footprint() const override { return entries_.size() * kEntryBytes; }
+  bool live(Range /*range*/) const override { return true; }
 
   void transact(std::uint32_t partition, Random& random, Recorder& recorder) override {
     const std::uint32_t base = partition * entries_each_;

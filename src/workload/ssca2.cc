@@ -34,6 +34,7 @@ class Ssca2 final : public Structure {
   }
   std::unique_ptr<Structure> clone() const override { return std::make_unique<Ssca2>(*this); }
   std::uint64_t footprint() const override { return vertices_.size() * kVertexBytes; }
+  bool live(Range /*range*/) const override { return true; }
 
   void transact(std::uint32_t partition, Random& random, Recorder& recorder) override {
     const std::uint32_t from = partition * vertices_each_ + skewed(random);
@@ -47,7 +48,9 @@ class Ssca2 final : public Structure {
       recorder.compute(kVisitInstructions);
     }
     const std::uint32_t slot = vertex.added % kEdges;
-    recorder.create(edge(from, slot));
+    // The oldest edge, which readers can still reach.
+    recorder.load(edge(from, slot));
+    recorder.write(edge(from, slot));
     recorder.write({header(from).address, 8});
     vertex.edges[slot] = any_vertex(random);
     ++vertex.added;

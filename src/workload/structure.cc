@@ -51,12 +51,17 @@ std::unique_ptr<Structure> make_structure(StructureKind kind, StructureOptions o
 }
 
 Slots::Slots(std::uint32_t partitions, std::uint32_t slots_each, Random& random)
-    : free_(partitions) {
+    : slots_each_(slots_each), free_(partitions) {
   for (std::uint32_t p = 0; p < partitions; ++p) {
     std::vector<std::uint32_t>& free = free_[p];
     for (std::uint32_t i = 0; i < slots_each; ++i) free.push_back(p * slots_each + i);
     for (std::size_t i = free.size(); i > 1; --i) std::swap(free[i - 1], free[random.below(i)]);
   }
+}
+
+bool Slots::taken(std::uint32_t slot) const {
+  const std::vector<std::uint32_t>& free = free_.at(slot / slots_each_);
+  return std::find(free.begin(), free.end(), slot) == free.end();
 }
 
 std::uint32_t Slots::take(std::uint32_t partition) {

@@ -26,6 +26,8 @@ class Structure {
   virtual std::uint64_t footprint() const = 0;
   /// One operation inside the partition, chosen by `random`.
   virtual void transact(std::uint32_t partition, Random& random, Recorder& recorder) = 0;
+  /// Whether readers can reach what stands in `range`, which lies in one item; for tests.
+  virtual bool live(Range range) const = 0;
   /// Whether the structure's own laws hold, everywhere; for tests. Empty, or what is wrong.
   virtual std::string check() const = 0;
 };
@@ -69,8 +71,11 @@ class Slots {
   std::uint32_t take(std::uint32_t partition);
   void give_back(std::uint32_t partition, std::uint32_t slot) { free_[partition].push_back(slot); }
   std::size_t left(std::uint32_t partition) const { return free_[partition].size(); }
+  /// Whether somebody has taken it, of any partition.
+  bool taken(std::uint32_t slot) const;
 
  private:
+  std::uint32_t slots_each_;
   std::vector<std::vector<std::uint32_t>> free_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "workload/transactions.h"
 
@@ -98,7 +99,22 @@ TEST(Structures, TouchOnlyTheirMemoryAndWriteOnlyWhatTheyReadOrMade) {
     const auto structure = make_structure(kind, kSmall, random);
     for (int i = 0; i < 2'000; ++i) {
       Recorder recorder;
+      const auto before = structure->clone();
       structure->transact(1, random, recorder);
+      std::set<std::uint64_t> known;  // lines that were read or made
+      for (const Operation& each : recorder.reads()) {
+        if (each.kind == Load) known.insert(each.value / kLineBytes);
+      }
+      for (const Range& each : recorder.created()) {
+        ASSERT_FALSE(before->live(each)) << to_string(kind) << " makes " << each.address;
+        ASSERT_TRUE(structure->live(each)) << to_string(kind) << " made " << each.address;
+        for (auto line = each.first_line(); line <= each.last_line(); ++line) known.insert(line);
+      }
+      for (const Range& each : recorder.written()) {
+        for (auto line = each.first_line(); line <= each.last_line(); ++line) {
+          ASSERT_TRUE(known.contains(line)) << to_string(kind) << " writes line " << line;
+        }
+      }
       for (const auto* ranges : {&recorder.written(), &recorder.created()}) {
         for (const Range& each : *ranges) {
           ASSERT_LE(each.address + each.bytes, structure->footprint()) << to_string(kind);
@@ -128,6 +144,72 @@ TEST(Structures, ACopyGoesItsOwnWay) {
       ASSERT_EQ(one.written(), two.written()) << to_string(kind);
     }
   }
+}
+
+// Hand-computed: ssca2 writes an edge over the oldest one, and how many there are: 2 k + 1 = 5
+// epochs when both lie in lines of their own, under undo logging.
+TEST(Transactions, OfSsca2LogTheEdgeThatTheyOverwrite) {
+  Random random(1);
+  const auto structure = make_structure(StructureKind::Ssca2, kSmall, random);
+  Recorder recorder;
+  structure->transact(0, random, recorder);
+  EXPECT_TRUE(recorder.created().empty());
+  EXPECT_EQ(recorder.written().size(), 2U);
+  LogArea log(structure->footprint(), 4096, 64);
+  std::vector<Operation> operations;
+  append_transaction(Logging::Undo, recorder, log, operations);
+  EXPECT_EQ(std::count(operations.begin(), operations.end(), Operation{Barrier, 0}), 5);
+}
+
+// A key that is found has a value, which a search reads: the lines of its item behind the first.
+TEST(Structures, ReadTheValueOfTheKeyThatTheyFind) {
+  for (const StructureKind kind : {StructureKind::Hash, StructureKind::Rbtree}) {
+    Random random(3);
+    const auto structure = make_structure(kind, kSmall, random);
+    int found = 0;
+    for (int i = 0; i < 200; ++i) {
+      Recorder recorder;
+      structure->transact(0, random, recorder);
+      if (!recorder.created().empty()) continue;
+      ++found;
+      bool value = false;
+      const std::vector<Operation>& reads = recorder.reads();
+      for (std::size_t at = 2; at < reads.size(); ++at) {
+        value = value || (reads[at].kind == Load && reads[at - 1].kind == Load &&
+                          reads[at - 2].kind == Load &&
+                          reads[at].value == reads[at - 1].value + kLineBytes &&
+                          reads[at - 1].value == reads[at - 2].value + kLineBytes);
+      }
+      EXPECT_TRUE(value) << to_string(kind);
+    }
+    EXPECT_GT(found, 50) << to_string(kind);
+  }
+}
+
+// From the root's line on, each level of a B+ tree is its header, two lines of keys and the child
+// that is followed; nodes have six lines, the children begin in the fourth.
+TEST(Structures, ABtreeReadsTheChildThatItFollows) {
+  Random random(3);
+  const auto structure = make_structure(StructureKind::Btree, kSmall, random);
+  const std::uint64_t nodes_at = kSmall.partitions;  // in lines: a root's line for each
+  int inner = 0;
+  for (int i = 0; i < 200; ++i) {
+    Recorder recorder;
+    structure->transact(0, random, recorder);
+    std::vector<std::uint64_t> lines;
+    for (const Operation& each : recorder.reads()) {
+      if (each.kind == Load) lines.push_back(each.value / kLineBytes);
+    }
+    ASSERT_GE(lines.size(), 5U);
+    const std::uint64_t root = lines[1];
+    EXPECT_EQ((root - nodes_at) % 6, 0U);
+    EXPECT_EQ(lines[2], root + 1);
+    EXPECT_EQ(lines[3], root + 2);
+    EXPECT_GE(lines[4], root + 3);
+    EXPECT_LT(lines[4], root + 6);
+    if (lines.size() > 5) ++inner;
+  }
+  EXPECT_GT(inner, 100);
 }
 
 // Hand-computed: sps under undo logging reads two lines, and has 2 k + 1 = 5 epochs of two log
