@@ -164,7 +164,7 @@ void OrderingController::note(const PersistBuffers& buffers, const ControllerVie
   }
   // A bank's candidate is what would be chosen if a write waited for every other bank.
   for (std::size_t bank = 0; bank < view.bank_waiting.size(); ++bank) {
-    std::vector<std::uint32_t> waiting(view.bank_waiting.size(), 1);
+    std::vector<std::uint32_t> waiting(view.bank_waiting.size(), ~std::uint32_t{0});
     waiting[bank] = view.bank_waiting[bank];
     const Choice candidate = choose_broi(buffers, {view.now, waiting, view.queue_used});
     if (candidate.id) noted.sch_set.push_back(*candidate.id);
@@ -193,12 +193,13 @@ bool OrderingController::has_turn(const PersistBuffers& buffers, std::uint32_t t
 }
 
 /// Steps i to iii of section IV.D: the priority of each SubReady-SET by equation 2; of each bank
-/// the candidate of the highest priority. That a bank with a write in the memory controller gets
-/// none is an assumption of this model.
+/// the candidate of the highest priority. That a bank with so many writes in the memory controller
+/// gets none is an assumption of this model; a remote write goes where none waits.
 OrderingController::Choice OrderingController::best_of_ready(const PersistBuffers& buffers,
                                                              const ControllerView& view,
                                                              Turn turn) const {
   const std::size_t words = bank_words(view.bank_waiting.size());
+  const std::uint64_t most = turn == Turn::Local ? processor_.bank_writes : 1;
   Choice choice;
   double best = 0;
   Time best_ready = 0;
@@ -212,7 +213,7 @@ OrderingController::Choice OrderingController::best_of_ready(const PersistBuffer
     }
     std::optional<double> priority;  // asked for by the first entry that may go
     for_each_ready(buffers.of(i), [&](const PersistEntry& entry) {
-      if (entry.stage == PersistStage::Sent || view.bank_waiting[entry.bank] > 0) return;
+      if (entry.stage == PersistStage::Sent || view.bank_waiting[entry.bank] >= most) return;
       if (!priority) {
         priority = broi_priority(ready_sets_, i, std::span(next_sets_).subspan(i * words, words),
                                  ready_sizes_[i], processor_.sigma);

@@ -82,6 +82,7 @@ Result<Processor> processor_of(ParameterFile& file) {
       persist.count_or("recovery_entries", "entries", 0, 4096, kAsapRecoveryEntries);
   p.epoch_entries = persist.count_or("epoch_entries", "entries", 2, 4096, kAsapEpochEntries);
   p.old_value_reads = persist.count_or("old_value_reads", "reads", 0, 1, 1);
+  p.bank_writes = persist.count_or("bank_writes", "writes", 1, 4096, 1);
   p.schedule_ps = persist.time("schedule");
   p.sigma = persist.real("sigma", "banks/request", 0, 1e3);
   p.remote_share = persist.real("remote_share", "of the queue", 0, 1);

@@ -45,6 +45,8 @@ struct Processor {
   std::uint64_t recovery_entries = kAsapRecoveryEntries;  // ASAP: of each memory controller
   std::uint64_t epoch_entries = kAsapEpochEntries;        // ASAP: epochs of a thread
   std::uint64_t old_value_reads = 1;                      // ASAP: for each undo record; 0 or 1
+  std::uint64_t bank_writes =
+      1;                    // BROI: of a bank in the memory controller, before a local one goes
   Time schedule_ps = 0;     // what the ordering controller takes for a choice
   double sigma = 0;         // of equation 2
   double remote_share = 0;  // remote writes go when less of the memory controller's queue is used
