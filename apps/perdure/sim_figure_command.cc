@@ -198,7 +198,9 @@ void add_shared_options(Command command, FigureCommandOptions& options) {
                   "Network and server, TOML (edr-back-to-back; figure 2: edr-one-switch)")
       .option_text("FILE")
       .each(check_file_name);
-  command.add_option("--device", options.files.device, "Memory device and controller, TOML (nvm-a)")
+  command
+      .add_option("--device", options.files.device,
+                  "Memory device and controller, TOML (nvm-server)")
       .option_text("FILE")
       .each(check_file_name);
   command
@@ -264,7 +266,8 @@ constexpr std::string_view kExitStatus =
 
 constexpr std::string_view kFiles =
     "--hardware configs/hardware/edr-back-to-back.toml \\\n"
-    "      --device configs/hardware/nvm-a.toml --processor configs/hardware/four-cores.toml \\\n"
+    "      --device configs/hardware/nvm-server.toml --processor configs/hardware/four-cores.toml "
+    "\\\n"
     "      --applications configs/workloads/whisper.toml";
 
 }  // namespace

@@ -16,7 +16,7 @@ Result<Hardware> network_of(const std::string& path) {
 }
 
 Result<memsys::Device> device_of(const std::string& path) {
-  if (path.empty()) return memsys::parse_device(kBuiltInDevice, "nvm-a.toml");
+  if (path.empty()) return memsys::parse_device(kBuiltInDevice, "nvm-server.toml");
   return memsys::read_device(path);
 }
 

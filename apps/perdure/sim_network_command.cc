@@ -343,7 +343,8 @@ void add_sim_network_command(Command sim) {
       command,
       "  perdure sim network\n"
       "  perdure sim network --hardware configs/hardware/edr-back-to-back.toml \\\n"
-      "      --device configs/hardware/nvm-a.toml --processor configs/hardware/four-cores.toml \\\n"
+      "      --device configs/hardware/nvm-server.toml --processor "
+      "configs/hardware/four-cores.toml \\\n"
       "      --clients 4 --epochs 8 --epoch-bytes 128 --persist-point bus --format json\n"
       "docs/simulator.md describes the files. Exit status: 0 simulated, 1 an input is wrong or the "
       "order of persistence was broken, 2 wrong command line.");

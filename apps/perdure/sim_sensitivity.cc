@@ -151,10 +151,12 @@ Result<std::vector<SharedRuns::Assumed>> gains_by_assumption(const FigureOptions
   PERDURE_TRY(setup, read_server_setup(usual));
   std::vector<SharedRuns::Assumed> all;
   // What is usual is in each panel, and simulated once.
-  std::map<std::tuple<PersistPoint, workload::Logging, double>, ServerGain> gains;
+  std::map<std::tuple<PersistPoint, workload::Logging, double, bool, bool>, ServerGain> gains;
   const auto add = [&](const ServerSetup& here, const ServerRunOptions& server,
                        std::string label) -> Result<void> {
-    const auto key = std::tuple(server.persist_point, server.logging, here.processor.sigma);
+    const memsys::ControllerOptions& controller = here.device.controller;
+    const auto key = std::tuple(server.persist_point, server.logging, here.processor.sigma,
+                                controller.one_queue, controller.hits_pipeline);
     auto gain = gains.find(key);
     if (gain == gains.end()) {
       PERDURE_TRY(rows, simulate_servers(here, server, structures));
@@ -181,6 +183,18 @@ Result<std::vector<SharedRuns::Assumed>> gains_by_assumption(const FigureOptions
     ServerSetup here = setup;
     here.processor.sigma = sigma;
     PERDURE_TRY_VOID(add(here, usual, fmt::format("{}", sigma)));
+  }
+  all.push_back({"reads and writes wait", {}});
+  for (const bool together : {false, true}) {
+    ServerSetup here = setup;
+    here.device.controller.one_queue = together;
+    PERDURE_TRY_VOID(add(here, usual, together ? "in one window" : "in two queues"));
+  }
+  all.push_back({"hits of an open row", {}});
+  for (const bool pipeline : {true, false}) {
+    ServerSetup here = setup;
+    here.device.controller.hits_pipeline = pipeline;
+    PERDURE_TRY_VOID(add(here, usual, pipeline ? "pipelined" : "one by one"));
   }
   return all;
 }
@@ -221,7 +235,7 @@ Result<Sensitivity> draw_figure_11(const FigureOptions& options, BuiltStructures
                                                   [](std::uint32_t by) {
                                                     return ServerScale{by, 1, 1};
                                                   }},
-                                                 {"window of the controller",
+                                                 {"queues of the controller",
                                                   [](std::uint32_t by) {
                                                     return ServerScale{1, by, 1};
                                                   }},

@@ -288,7 +288,7 @@ void add_sim_server_command(Command sim) {
   const auto options = std::make_shared<ServerCommandOptions>();
   const Command command = sim.add_subcommand(
       "server", "Programs on cores, caches, persist buffers and persistent memory");
-  command.add_option("--device", options->device, "Memory device and controller, TOML (nvm-a)")
+  command.add_option("--device", options->device, "Memory device and controller, TOML (nvm-server)")
       .option_text("FILE")
       .each(check_file_name);
   command
@@ -308,7 +308,7 @@ void add_sim_server_command(Command sim) {
   add_examples(
       command,
       "  perdure sim server\n"
-      "  perdure sim server --device configs/hardware/nvm-a.toml \\\n"
+      "  perdure sim server --device configs/hardware/nvm-server.toml \\\n"
       "      --processor configs/hardware/four-cores.toml --workload hash --order broi \\\n"
       "      --logging redo --persist-point bus --format json\n"
       "docs/simulator.md describes both files. Exit status: 0 simulated, 1 an input is "

@@ -176,6 +176,12 @@ Claim kept_claim(std::uint32_t cores, double over_epoch) {
           published_gain(false).operations, over_epoch, Tolerance::MoreThan};
 }
 
+/// Of reads and writes; of both together.
+std::string places_of(const memsys::ControllerOptions& controller) {
+  if (controller.one_queue) return std::to_string(controller.window);
+  return fmt::format("{} + {}", controller.read_queue, controller.write_queue);
+}
+
 /// Hash on more cores, with the memory of the file or with one that grows as the cores.
 struct MoreCores {
   std::uint64_t log_gap = 0;
@@ -210,7 +216,7 @@ Result<void> add_more_cores(const ServerSetup& setup, ServerRunOptions server, S
     const memsys::Geometry& geometry = here.device.geometry;
     table.rows.push_back({std::to_string(series.log_gap), std::to_string(cores),
                           std::to_string(geometry.channels * geometry.banks_in_channel()),
-                          std::to_string(here.device.controller.window),
+                          places_of(here.device.controller),
                           std::to_string(here.processor.threads() * here.processor.queue_entries),
                           fmt::format("{:.3f}", epoch), fmt::format("{:.3f}", broi),
                           times(series.over_epoch), times(series.alone)});
@@ -243,9 +249,9 @@ Result<Figure> simulate_figure_11(const FigureOptions& options, SharedRuns& shar
   Figure figure;
   figure.number = 11;
   figure.title = fmt::format("hash on more cores of {} threads", setup.processor.threads_per_core);
-  figure.table.columns = {{"log gap"},      {"cores"},           {"banks"},
-                          {"window"},       {"BROI queues"},     {"epoch, per us"},
-                          {"broi, per us"}, {"broi over epoch"}, {"broi over broi on one core"}};
+  figure.table.columns = {{"log gap"},         {"cores"},           {"banks"},
+                          {"requests queued"}, {"BROI queues"},     {"epoch, per us"},
+                          {"broi, per us"},    {"broi over epoch"}, {"broi over broi on one core"}};
   report::BarChart chart;
   chart.title = figure.title;
   chart.unit = "transactions/us";
@@ -262,7 +268,7 @@ Result<Figure> simulate_figure_11(const FigureOptions& options, SharedRuns& shar
       series.panel = {};
       series.panel.title =
           fmt::format("{}, log gap {}",
-                      larger ? "banks and window grow as the cores" : "the file's memory", gap);
+                      larger ? "banks and queues grow as the cores" : "the file's memory", gap);
       // On the fewest of these cores both have the memory of the file.
       series.claims.resize(larger ? std::min<std::size_t>(series.claims.size(), 1) : 0);
       PERDURE_TRY_VOID(add_more_cores(setup, server, shared, series, figure.table));

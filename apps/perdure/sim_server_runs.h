@@ -53,7 +53,7 @@ struct ServerSetup {
 /// What may be larger beside more cores.
 struct ServerScale {
   std::uint32_t banks = 1;    // of the memory, of the same size
-  std::uint32_t window = 1;   // requests that wait in the memory controller
+  std::uint32_t window = 1;   // queues of the memory controller
   std::uint32_t entries = 1;  // of persist buffers and of the ordering controller's queues
 };
 /// `setup` times `scale`. Requires  powers of two, and `banks` divides the rows of a bank.
