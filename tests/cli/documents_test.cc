@@ -481,6 +481,7 @@ TEST(Documents, ANumberThatIsChosenOrSimulatedTwiceIsNotCounted) {
   const std::string applications = applications_with("300", directory->path());
   const auto figure = [&](const char* number) {
     std::vector<std::string> words{"sim", "figure", number, "--report", page};
+    if (number == std::string("13")) words.insert(words.end(), {"--network-transactions", "100"});
     if (number == std::string("12")) {
       words.insert(words.end(), {"--network-transactions", "100", "--applications", applications});
     }
