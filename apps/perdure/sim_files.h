@@ -14,7 +14,8 @@
 
 namespace perdure::app {
 
-// The text of edr-back-to-back.toml, nvm-server.toml, four-cores.toml and whisper.toml at build time.
+// The text of edr-back-to-back.toml, nvm-server.toml, four-cores.toml and whisper.toml at build
+// time.
 extern const std::string_view kBuiltInNetwork;
 extern const std::string_view kBuiltInDevice;
 extern const std::string_view kBuiltInProcessor;
