@@ -20,8 +20,9 @@ namespace perdure {
 
 struct LogWriterOptions {
   /// A thread of the writer brings records on their way and notices what became of them. Without it
-  /// the callers of commit do that, one for all of them at a time, which needs no second core; what
-  /// was submitted gets on only while somebody is in commit or poll.
+  /// the callers of commit do that, one for all of them at a time, which needs no second core; the
+  /// first submit starts a thread all the same, which does it for what nobody waits for. A writer
+  /// whose callers only commit has no thread then.
   bool own_thread = false;
   /// Records that are not finished, at a time. More: QueueFull.
   std::size_t records_max = 4096;
@@ -80,15 +81,16 @@ class LogWriter {
   /// Called once, by a thread that brings records on, with what commit would return. It must not
   /// wait, nor throw, nor call this writer.
   using Done = std::function<void(const Result<Ticket>&)>;
-  /// Copies the record and returns at once; what commit would return comes later.
-  /// Errors: QueueFull, Unsupported (the level), InvalidArgument (closed, or in a child of fork):
-  /// it will not be appended, and `done` not be called.
+  /// Copies the record and returns at once; what commit would return comes later, soon after
+  /// `timeout` at the latest, without any further call. The first one starts the writer's thread.
+  /// Errors: QueueFull, Unsupported (the level), InvalidArgument (closed, or in a child of fork),
+  /// SystemError (no thread can be started): it will not be appended, and `done` not be called.
   Result<void> submit(std::span<const std::byte> record, Done done, Level level = Level::Committed,
                       std::chrono::milliseconds timeout = std::chrono::seconds(30));
   Result<void> submit(std::span<const std::span<const std::byte>> pieces, Done done,
                       Level level = Level::Committed,
                       std::chrono::milliseconds timeout = std::chrono::seconds(30));
-  /// The same by a future.
+  /// The same by a future, which has the errors, too.
   std::future<Result<Ticket>> submit(std::span<const std::byte> record,
                                      Level level = Level::Committed,
                                      std::chrono::milliseconds timeout = std::chrono::seconds(30));
@@ -108,20 +110,21 @@ class LogWriter {
   /// At most so many, in the order in which they were finished.
   std::vector<FinishedRecord> take_completed(std::size_t max = SIZE_MAX);
 
-  /// Brings records on without waiting for answers, if nobody else does. With the quorum lost it
-  /// may ask who has taken over, for 1 s and at most until the time of a record that was submitted
-  /// is over; with LogOptions::reconnect it blocks for as long as that allows.
-  void poll();
+  /// Brings records on without waiting for answers, if nobody else does; nobody has to call it. It
+  /// does not wait. With a timeout it also does what Log::poll does with one, and may take this
+  /// long: it brings on replicas that are back (LogOptions::reconnect), measures connections again,
+  /// or asks, with the quorum lost, who has taken over.
+  void poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// Calls `use` with the log, while no record is brought on: to trim it, repair it, look at it.
   /// What would wait for that to end (with_log, commit, close) is refused inside of it.
   /// Errors: InvalidArgument (moved from, in a child of fork, inside of `use`): it is not called.
   Result<void> with_log(const std::function<void(Log&)>& use);
 
-  /// Takes no more records, waits until those that were taken are finished, closes the log. Its own
-  /// thread may be asking who has taken over, for 1 s, or at bringing back a replica for half a
-  /// second: that is waited for, too. Errors: TimedOut (of the others, those that were appended end
-  /// as OutcomeUnknown), those of Log::close.
+  /// Takes no more records, waits until those that were taken are finished, closes the log, and
+  /// ends the writer's thread. That may be asking who has taken over, for 1 s, or at bringing back
+  /// a replica for half a second: that is waited for, too. Errors: TimedOut (of the others, those
+  /// that were appended end as OutcomeUnknown), those of Log::close.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:

@@ -263,7 +263,8 @@ typedef struct perdure_finished {
   perdure_ticket ticket;
 } perdure_finished;
 
-/* `own_thread`: a thread of its own brings records on, else the callers of commit do. */
+/* `own_thread`: a thread of its own brings records on, else the callers of commit do, and from the
+ * first submit on a thread for what was submitted. */
 perdure_code perdure_log_writer_open(const perdure_log_options* options, bool own_thread,
                                      perdure_log_writer** writer);
 
@@ -291,7 +292,8 @@ perdure_code perdure_log_writer_close(perdure_log_writer* writer, uint32_t timeo
 perdure_code perdure_log_writer_commit(perdure_log_writer* writer, const void* record, size_t bytes,
                                        perdure_level level, uint32_t timeout_ms,
                                        perdure_ticket* ticket);
-/* Copies the record and returns; perdure_log_writer_take says later what became of it. */
+/* Copies the record and returns; perdure_log_writer_take says later what became of it: soon
+ * after timeout_ms at the latest, without any call in between. */
 perdure_code perdure_log_writer_submit(perdure_log_writer* writer, const void* record, size_t bytes,
                                        uint64_t tag, perdure_level level, uint32_t timeout_ms);
 /* The same for records whose bytes lie in several places. */
@@ -313,8 +315,11 @@ perdure_code perdure_log_writer_submit_calling(perdure_log_writer* writer,
                                                uint64_t tag, perdure_level level,
                                                uint32_t timeout_ms,
                                                perdure_finished_callback callback, void* context);
-/* Brings records on without waiting, if nobody else does. */
+/* Brings records on without waiting, if nobody else does; nobody has to call it. */
 perdure_code perdure_log_writer_poll(perdure_log_writer* writer);
+/* The same, and goes on bringing back replicas that are due (reconnect_ms), for this long at most:
+ * see perdure_log_poll_within. */
+perdure_code perdure_log_writer_poll_within(perdure_log_writer* writer, uint32_t timeout_ms);
 /* Readable while perdure_log_writer_take has something; -1 for NULL. */
 int perdure_log_writer_completion_fd(const perdure_log_writer* writer);
 /* At most `count` of those that are finished, in that order; *taken says how many. */

@@ -317,6 +317,7 @@ TEST(CInterface, AWriterThatIsNotThereIsRefused) {
   EXPECT_EQ(perdure_log_writer_submit(nullptr, "x", 1, 7, PERDURE_COMMITTED, 1),
             PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_writer_poll(nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_poll_within(nullptr, 1), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_writer_take(nullptr, &finished, 1, &taken), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_writer_trim(nullptr, 64), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_writer_get_status(nullptr, &status), PERDURE_INVALID_ARGUMENT);

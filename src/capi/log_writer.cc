@@ -233,9 +233,13 @@ perdure_code perdure_log_writer_submit_calling(perdure_log_writer* writer,
 }
 
 perdure_code perdure_log_writer_poll(perdure_log_writer* writer) {
+  return perdure_log_writer_poll_within(writer, 0);
+}
+
+perdure_code perdure_log_writer_poll_within(perdure_log_writer* writer, uint32_t timeout_ms) {
   if (writer == nullptr) return fail("writer must not be NULL");
   return guarded(writer, [&] {
-    writer->writer.poll();
+    writer->writer.poll(std::chrono::milliseconds(timeout_ms));
     return PERDURE_OK;
   });
 }

@@ -1,8 +1,9 @@
 // Commit groups. Callers put records into a queue. One at a time leads: takes what is there,
 // appends it, and says of each open record what became of it. That is the writer's own thread, or
-// one of the callers that wait; when its own record is finished, another one goes on. A caller that
-// is alone appends its record itself, past the queue, until it has company or has to sleep. What
-// brings records on is noexcept: it holds what belongs to callers of other threads.
+// one of the callers that wait; when its own record is finished, another one goes on, or the thread
+// that the first submit has started, for records that nobody waits for. A caller that is alone
+// appends its record itself, past the queue, until it has company or has to sleep. What brings
+// records on is noexcept: it holds what belongs to callers of other threads.
 #include <perdure/log_writer.h>
 
 #include <fmt/format.h>
@@ -37,8 +38,10 @@ constexpr std::chrono::milliseconds kIdleLook{20};
 /// What takes longer is looked at that often: replicas that are down (LogOptions::reconnect), and
 /// connections that have drifted.
 constexpr Nanoseconds kLongLookEvery = std::chrono::milliseconds(10);
-/// With a thread of its own, so much of it at a time: who closes the writer waits for it.
+/// By the writer's own thread, so much of it at a time: who closes the writer waits for it.
 constexpr Nanoseconds kLongLookOfThread = std::chrono::milliseconds(500);
+/// Of a leader that is the writer's own thread.
+constexpr Nanoseconds kNoDeadline = Nanoseconds::max();
 /// What is spent on asking who has taken the log over.
 constexpr std::chrono::milliseconds kWhyWithin{1000};
 /// Reading the clock costs as much as looking for answers.
@@ -125,9 +128,7 @@ class LogWriter::State {
         level_(std::min(how.level, Level::Durable)),
         spin_(bounded(how.spin)),
         reconnects_(how.reconnect > std::chrono::milliseconds(0)),
-        long_look_within_(options.own_thread ? std::min<Nanoseconds>(bounded(how.replica_timeout),
-                                                                     log::kLongLookOfThread)
-                                             : Nanoseconds(bounded(how.replica_timeout))),
+        long_look_within_(bounded(how.replica_timeout)),
         event_(event),
         log_(std::move(log)) {}
   ~State() {
@@ -140,9 +141,11 @@ class LogWriter::State {
   /// Of which nothing is touched in a child of fork(): its locks and its thread are the parent's.
   bool is_here() const { return process_ == forks_so_far(); }
 
-  /// Throws what std::thread does.
-  void start() {
-    if (options_.own_thread) thread_ = std::thread([this] { run(); });
+  /// Errors: SystemError.
+  Result<void> start() {
+    if (!options_.own_thread) return {};
+    const MutexLock lock(mutex_);
+    return start_thread();
   }
 
   /// Errors: Unsupported.
@@ -191,9 +194,12 @@ class LogWriter::State {
       return Error{ErrorCode::QueueFull,
                    fmt::format("{} records are not finished yet", options_.records_max)};
     }
+    const bool unattended = static_cast<bool>(submission->done);
+    if (unattended) PERDURE_TRY_VOID(start_thread());
     queue_.push_back(submission);
     ++unfinished_;
-    if (options_.own_thread) queued_.notify_one();
+    if (unattended) ++unattended_;
+    if (options_.own_thread || unattended) queued_.notify_one();
     return {};
   }
 
@@ -210,7 +216,7 @@ class LogWriter::State {
     submission->content = content;
     auto submitted = submit(submission);
     if (!submitted && submitted.code() == ErrorCode::QueueFull) {
-      lead_once(deadline);  // there may be nobody else who gets the others on
+      lead_once(deadline, false);  // there may be nobody else who gets the others on
       submitted = submit(submission);
     }
     if (!submitted) return submitted.error();
@@ -257,12 +263,18 @@ class LogWriter::State {
     return *own->outcome;
   }
 
-  /// It does not wait, but to bring replicas back.
-  void poll() { lead_once(reconnects_ ? Nanoseconds::max() : Nanoseconds{0}); }
+  /// With a timeout, what takes longer has its turn, too.
+  void poll(std::chrono::milliseconds timeout) {
+    lead_once(log::deadline_after(timeout), timeout > std::chrono::milliseconds(0));
+  }
 
-  void lead_once(Nanoseconds deadline) {
+  void lead_once(Nanoseconds deadline, bool looks_long) {
     const MutexLock lock(mutex_);
     if (!may_lead()) return;
+    if (looks_long) {  // see step()
+      rounds_ = log::kRoundsPerClock - 1;
+      last_long_look_ = Nanoseconds{0};
+    }
     bool once = false;
     lead([&] { return std::exchange(once, true); }, /*may_sleep=*/false, deadline);
   }
@@ -362,10 +374,22 @@ class LogWriter::State {
 
   bool may_lead() const { return !led_ && wanted_ == 0; }
 
+  /// Once. Errors: SystemError.
+  Result<void> start_thread() PERDURE_REQUIRES(mutex_) {
+    if (thread_.joinable()) return {};
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& failed) {
+      return Error{ErrorCode::SystemError,
+                   fmt::format("a thread for the writer: {}", failed.what())};
+    }
+    return {};
+  }
+
   /// Until `ends`, which is asked under mutex_, or somebody wants the log for something else.
-  /// `deadline` is the leader's own.
+  /// `deadline` is the leader's own; the writer's thread has none.
   template <typename Ends>
-  void lead(const Ends& ends, bool may_sleep = true, Nanoseconds deadline = Nanoseconds::max())
+  void lead(const Ends& ends, bool may_sleep = true, Nanoseconds deadline = log::kNoDeadline)
       PERDURE_REQUIRES(mutex_) {
     const Leading leading(*this);
     while (!ends() && wanted_ == 0) {
@@ -391,6 +415,7 @@ class LogWriter::State {
     for (const Submission& each : queue_) {
       if (!each->done) return each->changed.notify_one();
     }
+    if (unattended_ != 0) queued_.notify_one();
   }
 
   /// Who was woken to lead may have had no time left to.
@@ -441,6 +466,7 @@ class LogWriter::State {
     }
     const MutexLock lock(mutex_);
     --unfinished_;
+    if (submitted.done) --unattended_;
     submitted.state = Submitted::State::Finished;
     submitted.outcome = std::move(outcome);
     submitted.finished = true;
@@ -566,9 +592,9 @@ class LogWriter::State {
     }
   }
 
-  /// Everything that can be done at once, and now and then what takes longer: bringing replicas
-  /// back, measuring connections that have drifted. After a while without progress it sleeps a
-  /// little, if it may.
+  /// Everything that can be done at once, and now and then, before the deadline, what takes longer:
+  /// bringing replicas back, measuring connections that have drifted, asking who has taken the log
+  /// over. After a while without progress it sleeps a little, if it may.
   void step(bool may_sleep, Nanoseconds deadline) noexcept {
     progress_ = false;
     take_queue();
@@ -580,14 +606,9 @@ class LogWriter::State {
     if (!lost && !asks && !stuck && ++rounds_ % log::kRoundsPerClock != 0) return;
     const Nanoseconds now = Clock::monotonic().now();
     finish_late(now);
-    const Nanoseconds own = may_sleep ? deadline : Nanoseconds::max();
-    if (asks) (void)log_.poll(time_to_ask(own));  // then append says it at once
-    if (lost) return await_oldest(time_to_ask(own), may_sleep ? deadline : Nanoseconds{0});
-    if (now - last_long_look_ >= log::kLongLookEvery) {
-      last_long_look_ = now;
-      (void)log_.poll(std::chrono::duration_cast<std::chrono::milliseconds>(
-          std::clamp(deadline - now, Nanoseconds{0}, long_look_within_)));
-    }
+    if (asks) (void)log_.poll(time_to_ask(deadline));  // then append says it at once
+    if (lost) return await_oldest(time_to_ask(deadline), deadline);
+    if (deadline > now && now - last_long_look_ >= log::kLongLookEvery) look_long(now, deadline);
     if (progress_) {
       last_progress_ = now;
       sleeps_ = false;
@@ -600,6 +621,17 @@ class LogWriter::State {
       lock.wait_for(free_, log::kLeaderSleep);
     }
     if (progress_) sleeps_ = false;
+  }
+
+  /// See step().
+  void look_long(Nanoseconds now, Nanoseconds deadline) {
+    last_long_look_ = now;
+    const Nanoseconds most = deadline == log::kNoDeadline
+                                 ? std::min(long_look_within_, log::kLongLookOfThread)
+                                 : long_look_within_;
+    const Nanoseconds left = deadline - Clock::monotonic().now();
+    (void)log_.poll(std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::clamp(left, Nanoseconds{0}, most)));
   }
 
   void give_up_the_rest() {
@@ -617,18 +649,21 @@ class LogWriter::State {
     }
   }
 
+  /// Whether there are records for the writer's own thread: any, or any that nobody waits for.
+  bool has_records() const { return (options_.own_thread ? unfinished_.load() : unattended_) != 0; }
+
   /// The thread of the writer.
   void run() {
     MutexLock lock(mutex_);
     while (!closing_) {
       if (!may_lead()) {
-        lock.wait_for(queued_, log::kLeaderSleep);
+        lock.wait_for(queued_, has_records() ? log::kLeaderSleep : log::kIdleLook);
         continue;
       }
-      if (unfinished_ == 0) lock.wait_for(queued_, log::kIdleLook);
+      if (!has_records()) lock.wait_for(queued_, log::kIdleLook);
       if (closing_ || !may_lead()) continue;
       bool looked = false;
-      lead([&] { return closing_ || (std::exchange(looked, true) && unfinished_ == 0); });
+      lead([&] { return closing_ || (std::exchange(looked, true) && !has_records()); });
     }
   }
 
@@ -641,7 +676,7 @@ class LogWriter::State {
   const int event_;
 
   Mutex mutex_;
-  std::condition_variable queued_;  // for the own thread
+  std::condition_variable queued_;  // for the writer's own thread
   std::condition_variable free_;    // for who wants the log, and for closing
   std::atomic<bool> led_{false};    // changes under mutex_
   std::size_t wanted_ = 0;          // by so many who do not append
@@ -649,6 +684,7 @@ class LogWriter::State {
   bool closing_ = false;
   std::deque<Submission> queue_;
   std::atomic<std::size_t> unfinished_{0};  // changes under mutex_
+  std::size_t unattended_ = 0;              // of those the ones whose caller does not wait
 
   // Of who leads.
   Log log_;
@@ -665,7 +701,7 @@ class LogWriter::State {
   Mutex completed_mutex_;
   std::deque<FinishedRecord> completed_ PERDURE_GUARDED_BY(completed_mutex_);
 
-  std::thread thread_;
+  std::thread thread_;  // begins under mutex_
 };
 
 void LogWriter::Delete::operator()(State* state) const {
@@ -685,11 +721,7 @@ Result<LogWriter> LogWriter::open(LogOptions log, LogWriterOptions options) {
                  fmt::format("eventfd: {}", std::generic_category().message(errno))};
   }
   std::unique_ptr<State, Delete> state(new State(std::move(*opened), log, options, event));
-  try {
-    state->start();
-  } catch (const std::system_error& failed) {
-    return Error{ErrorCode::SystemError, fmt::format("a thread for the writer: {}", failed.what())};
-  }
+  PERDURE_TRY_VOID(state->start());
   return LogWriter(std::move(state));
 }
 
@@ -779,8 +811,8 @@ std::vector<FinishedRecord> LogWriter::take_completed(std::size_t max) {
   return state_->take_completed(max);
 }
 
-void LogWriter::poll() {
-  if (usable().ok()) state_->poll();
+void LogWriter::poll(std::chrono::milliseconds timeout) {
+  if (usable().ok()) state_->poll(timeout);
 }
 
 Result<void> LogWriter::with_log(const std::function<void(Log&)>& use) {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -264,48 +266,66 @@ TEST_F(CLog, ItsReplicasAndQuorumAreChanged) {
   EXPECT_EQ(perdure_log_change_quorum(log_, beyond), PERDURE_INVALID_ARGUMENT);
 }
 
+/// Filled by the writer's thread.
 struct Told {
   std::string message = "not called";
   perdure_finished finished{};
+  std::atomic<bool> called{false};
 };
+
+/// While its log is used, so that nothing of it is finished meanwhile.
+struct Submitting {
+  perdure_log_writer* writer = nullptr;
+  std::array<perdure_bytes, 2> pieces = {{{"one ", 4}, {"two", 3}}};
+  Told told;
+};
+
+void note_told(const perdure_finished* finished, const char* message, void* context) {
+  Told& told = *static_cast<Told*>(context);
+  told.finished = *finished;
+  told.message = message;
+  told.called = true;
+}
+
+void submit_three(perdure_log* /*log*/, void* context) {
+  Submitting& all = *static_cast<Submitting*>(context);
+  // Too large: it is refused when its turn comes.
+  const std::vector<char> large(5000);
+  EXPECT_EQ(perdure_log_writer_submit(all.writer, large.data(), large.size(), 7, PERDURE_COMMITTED,
+                                      kMinuteMs),
+            PERDURE_OK);
+  EXPECT_EQ(perdure_log_writer_submit_calling(all.writer, all.pieces.data(), 2, 8,
+                                              PERDURE_COMMITTED, kMinuteMs, note_told, &all.told),
+            PERDURE_OK);
+  EXPECT_EQ(perdure_log_writer_submit_pieces(all.writer, all.pieces.data(), 2, 9, PERDURE_COMMITTED,
+                                             kMinuteMs),
+            PERDURE_QUEUE_FULL);
+}
 
 TEST_F(CLog, AWriterIsOpenedFromAStringAndSaysWhatBecameOfRecords) {
   perdure_log_writer_options how{};
   how.size = sizeof how;
   how.records_max = 2;
-  perdure_log_writer* writer = nullptr;
+  Submitting all;
+  perdure_log_writer*& writer = all.writer;
   ASSERT_EQ(perdure_log_writer_open_string(connection().c_str(), &how, &writer), PERDURE_OK)
       << perdure_last_error();
-  const std::array<perdure_bytes, 2> pieces = {{{"one ", 4}, {"two", 3}}};
   perdure_ticket ticket{};
-  ASSERT_EQ(perdure_log_writer_commit_pieces(writer, pieces.data(), 2, PERDURE_COMMITTED, kMinuteMs,
-                                             &ticket),
+  ASSERT_EQ(perdure_log_writer_commit_pieces(writer, all.pieces.data(), 2, PERDURE_COMMITTED,
+                                             kMinuteMs, &ticket),
             PERDURE_OK)
       << perdure_last_error();
-  // Too large: it is refused when its turn comes.
-  const std::vector<char> large(5000);
-  ASSERT_EQ(perdure_log_writer_submit(writer, large.data(), large.size(), 7, PERDURE_COMMITTED,
-                                      kMinuteMs),
-            PERDURE_OK);
-  Told told;
-  const auto note = [](const perdure_finished* finished, const char* message, void* context) {
-    static_cast<Told*>(context)->finished = *finished;
-    static_cast<Told*>(context)->message = message;
-  };
-  ASSERT_EQ(perdure_log_writer_submit_calling(writer, pieces.data(), 2, 8, PERDURE_COMMITTED,
-                                              kMinuteMs, note, &told),
-            PERDURE_OK);
-  EXPECT_EQ(
-      perdure_log_writer_submit_pieces(writer, pieces.data(), 2, 9, PERDURE_COMMITTED, kMinuteMs),
-      PERDURE_QUEUE_FULL);
+  ASSERT_EQ(perdure_log_writer_with_log(writer, submit_three, &all), PERDURE_OK);
+  const Told& told = all.told;
   const Deadline patience = Deadline::after(std::chrono::minutes(1));
   std::size_t taken = 0;
   std::array<perdure_finished, 4> finished{};
-  while ((taken == 0 || told.message == "not called") && !patience.passed()) {
-    ASSERT_EQ(perdure_log_writer_poll(writer), PERDURE_OK);
+  while ((taken == 0 || !told.called) && !patience.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (taken != 0) continue;
     ASSERT_EQ(perdure_log_writer_take(writer, finished.data(), 4, &taken), PERDURE_OK);
   }
+  ASSERT_TRUE(told.called);
   ASSERT_EQ(taken, 1u);
   EXPECT_EQ(finished[0].tag, 7u);
   EXPECT_EQ(finished[0].code, PERDURE_INVALID_ARGUMENT);

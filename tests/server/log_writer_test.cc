@@ -11,7 +11,11 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <filesystem>
+#include <future>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -135,9 +139,8 @@ TEST_P(LogWriterTest, WhatIsSubmittedIsFinishedOnce) {
   std::vector<std::uint64_t> tags;
   const Deadline patience = Deadline::after(kLong);
   while (tags.size() < kEach && !patience.passed()) {
-    if (!GetParam().own_thread) writer.poll();
     pollfd event{writer.completion_fd(), POLLIN, 0};
-    if (::poll(&event, 1, GetParam().own_thread ? 100 : 0) != 1) continue;
+    if (::poll(&event, 1, 100) != 1) continue;
     for (const FinishedRecord& finished : writer.take_completed()) {
       EXPECT_TRUE(finished.outcome.ok());
       tags.push_back(finished.tag);
@@ -151,6 +154,93 @@ TEST_P(LogWriterTest, WhatIsSubmittedIsFinishedOnce) {
   EXPECT_EQ(::poll(&event, 1, 0), 0);
   ASSERT_TRUE(writer.close(kLong).ok());
   EXPECT_EQ(read(1).size(), 3u * kEach);
+}
+
+// Expect: a future, a callback and an event each come without any further call.
+TEST_P(LogWriterTest, WhatIsSubmittedNeedsNoFurtherCall) {
+  const auto called = std::make_shared<std::promise<bool>>();
+  LogWriter writer = open();
+  auto future = writer.submit(record_of({0, 0}));
+  ASSERT_EQ(future.wait_for(kLong), std::future_status::ready);
+  EXPECT_TRUE(future.get().ok());
+  auto is_ok = called->get_future();
+  const auto call = [called](const Result<Ticket>& outcome) { called->set_value(outcome.ok()); };
+  ASSERT_TRUE(writer.submit(record_of({0, 1}), call).ok());
+  ASSERT_EQ(is_ok.wait_for(kLong), std::future_status::ready);
+  EXPECT_TRUE(is_ok.get());
+  for (std::uint64_t tag = 7; tag < 9; ++tag) {
+    ASSERT_TRUE(writer.submit_tagged(record_of({0, 2}), tag).ok());
+    pollfd event{writer.completion_fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&event, 1, 60'000), 1);
+    const auto finished = writer.take_completed();
+    ASSERT_EQ(finished.size(), 1u);
+    EXPECT_EQ(finished[0].tag, tag);
+    EXPECT_TRUE(finished[0].outcome.ok());
+  }
+}
+
+// The same of its time: of what was appended, and of what waits its turn.
+TEST_P(LogWriterTest, TimeIsOverForWhatNobodyWaitsFor) {
+  LogOptions options = peers_.options();
+  options.replica_timeout = kSilentLong;
+  LogWriter writer = open(options);
+  ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
+  for (std::size_t index = 0; index < 3; ++index) peers_[index].medium().hang(true);
+  constexpr auto kShort = std::chrono::milliseconds(50);
+  auto appended = writer.submit(record_of({0, 1}), Level::Committed, kShort);
+  EXPECT_EQ(appended.wait_for(kLong), std::future_status::ready);
+  auto late = writer.submit(record_of({0, 2}), Level::Committed, std::chrono::milliseconds(0));
+  EXPECT_EQ(late.wait_for(kLong), std::future_status::ready);
+  for (std::size_t index = 0; index < 3; ++index) peers_[index].medium().hang(false);
+  ASSERT_TRUE(writer.close(kLong).ok());
+  const ErrorCode code = appended.get().code();
+  EXPECT_TRUE(code == ErrorCode::OutcomeUnknown || code == ErrorCode::TimedOut) << to_string(code);
+  EXPECT_EQ(late.get().code(), ErrorCode::TimedOut);
+}
+
+// Who commits and what nobody waits for take turns at bringing all of it on.
+TEST_P(LogWriterTest, SomeCommitAndSomeSubmit) {
+  constexpr std::uint32_t kEach = 100;
+  LogWriter writer = open();
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint32_t number = 0; number < kEach; ++number) {
+        const auto record = record_of({thread, number});
+        if (thread % 2 == 0) {
+          const auto ticket = writer.commit(record, Level::Committed, kLong);
+          ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+          continue;
+        }
+        auto future = writer.submit(record, Level::Committed, kLong);
+        ASSERT_EQ(future.wait_for(2 * kLong), std::future_status::ready);
+        const auto ticket = future.get();
+        ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(writer.close(kLong).ok());
+  std::map<std::uint32_t, std::uint32_t> next;
+  for (const auto& [index, payload] : read(0)) EXPECT_EQ(payload.number, next[payload.thread]++);
+  for (std::uint32_t thread = 0; thread < kThreads; ++thread) EXPECT_EQ(next[thread], kEach);
+}
+
+/// Of this process, its peers among them.
+std::size_t count_threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+// Peers may end threads of theirs meanwhile, and begin none.
+TEST_P(LogWriterTest, WhoOnlyCommitsGetsNoThread) {
+  LogWriter writer = open();
+  ASSERT_TRUE(commit(writer, {0, 0}).ok());
+  const std::size_t before = count_threads();
+  for (std::uint32_t number = 1; number < 300; ++number) {
+    ASSERT_TRUE(commit(writer, {0, number}).ok());
+  }
+  EXPECT_LE(count_threads(), before);
 }
 
 TEST_P(LogWriterTest, TheLogIsTrimmedWhileOthersAppend) {
@@ -238,8 +328,8 @@ TEST_P(LogWriterTest, AnotherWriterTakesOverAndNothingCommittedIsLost) {
 
 TEST_P(LogWriterTest, WhoIsAloneLosesNothingToATakeOver) { lose_nothing_to_a_take_over(1); }
 
-// Replicas that are tried again and again do not keep it from who only polls.
-TEST_P(LogWriterTest, WhoPollsIsToldOfATakeOverLongBeforeItsTimeIsOver) {
+// Replicas that are tried again and again do not keep it from who waits for nothing.
+TEST_P(LogWriterTest, WhoSubmitsIsToldOfATakeOverLongBeforeItsTimeIsOver) {
   LogOptions options = peers_.options();
   options.reconnect = std::chrono::milliseconds(5);
   LogWriter first = open(options);
@@ -252,7 +342,7 @@ TEST_P(LogWriterTest, WhoPollsIsToldOfATakeOverLongBeforeItsTimeIsOver) {
       first.submit_tagged(record_of({0, 1}), 7, Level::Committed, std::chrono::hours(24)).ok());
   std::vector<FinishedRecord> finished;
   for (const Deadline patience = Deadline::after(kLong); finished.empty() && !patience.passed();) {
-    first.poll();
+    (void)::poll(nullptr, 0, 1);
     finished = first.take_completed();
   }
   ASSERT_EQ(finished.size(), 1u);
@@ -415,16 +505,25 @@ TEST_P(LogWriterTest, InsideOfItsLogAWriterRefusesWhatWouldWait) {
   EXPECT_TRUE(writer.close(kLong).ok());
 }
 
-// Nobody but callers of commit brings records on, and there is room for none of theirs.
-TEST_P(LogWriterTest, WhoCommitsGetsOnWhatOthersHaveSubmitted) {
+// Nobody but callers of commit brings records on, and there is room for none of theirs: the one
+// before has left, while somebody used the log, and its record is still open.
+TEST_P(LogWriterTest, WhoCommitsGetsOnWhatOthersHaveLeft) {
   LogWriterOptions how;
   how.own_thread = GetParam().own_thread;
-  how.records_max = 2;
-  auto writer = LogWriter::open(peers_.options(), how);
+  how.records_max = 1;
+  LogOptions options = peers_.options();
+  options.replica_timeout = kSilentLong;
+  auto writer = LogWriter::open(options, how);
   ASSERT_TRUE(writer.ok()) << writer.error().message;
-  for (std::uint32_t number = 0; number < 2; ++number) {
-    ASSERT_TRUE(writer->submit(record_of({0, number}), [](const Result<Ticket>&) {}).ok());
-  }
+  for (std::size_t index = 0; index < 3; ++index) peers_[index].medium().hang(true);
+  std::thread first([&] {
+    const auto ticket =
+        writer->commit(record_of({0, 0}), Level::Committed, std::chrono::milliseconds(300));
+    EXPECT_FALSE(ticket.ok());
+  });
+  (void)::poll(nullptr, 0, 100);  // until its record is open
+  EXPECT_TRUE(writer->with_log([&](Log&) { first.join(); }).ok());
+  for (std::size_t index = 0; index < 3; ++index) peers_[index].medium().hang(false);
   auto ticket = commit(*writer, {1, 0});
   for (const Deadline patience = Deadline::after(kLong);
        !ticket.ok() && ticket.code() == ErrorCode::QueueFull && !patience.passed();) {
@@ -654,6 +753,38 @@ Nanoseconds refused_after(OpenedPeers& peers, LogWriter& writer, bool submits) {
   return took;
 }
 
+/// How long it takes to poll so often, with the quorum lost, replicas to be tried again, and nobody
+/// there to say who took over.
+Nanoseconds polls_take(OpenedPeers& peers, LogWriter& writer) {
+  std::vector<std::unique_ptr<SilentPort>> silent;
+  for (std::size_t index = 0; index < 3; ++index) {
+    peers[index].stop();
+    silent.push_back(std::make_unique<SilentPort>(peers[index].address()));
+    peers[index].end_sessions();
+  }
+  const auto looked = writer.with_log([](Log& log) {
+    const Deadline patience = Deadline::after(kLong);
+    while (log.poll().ok() && !patience.passed()) continue;
+  });
+  EXPECT_TRUE(looked.ok());
+  const Nanoseconds since = Clock::monotonic().now();
+  for (int count = 0; count < 300; ++count) writer.poll();
+  return Clock::monotonic().now() - since;
+}
+
+TEST_P(LogWriterTest, PollDoesNotWaitUnlessItIsGivenTime) {
+  Nanoseconds least = kLong;
+  for (int tries = 0; tries < 10 && least >= std::chrono::milliseconds(300); ++tries) {
+    OpenedPeers peers{GetParam().transport};
+    LogOptions options = peers.options();
+    options.reconnect = std::chrono::milliseconds(5);
+    LogWriter writer = open(options);
+    ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
+    least = std::min(least, polls_take(peers, writer));
+  }
+  EXPECT_LT(least, std::chrono::milliseconds(300));
+}
+
 // An append of the log itself would ask for a second. Of several tries, a machine that is busy
 // does not delay all.
 TEST_P(LogWriterTest, WhoComesToALostQuorumKeepsHisTime) {
@@ -725,10 +856,13 @@ TEST_P(LogWriterTest, InCToo) {
     ASSERT_EQ(perdure_log_writer_submit(writer, "text", 4, tag, PERDURE_DURABLE, 60'000),
               PERDURE_OK);
   }
+  ASSERT_EQ(perdure_log_writer_poll(writer), PERDURE_OK);
+  ASSERT_EQ(perdure_log_writer_poll_within(writer, 1), PERDURE_OK);
   std::uint64_t next = 0;
   const Deadline patience = Deadline::after(kLong);
   while (next < 10 && !patience.passed()) {
-    ASSERT_EQ(perdure_log_writer_poll(writer), PERDURE_OK);
+    pollfd event{perdure_log_writer_completion_fd(writer), POLLIN, 0};
+    (void)::poll(&event, 1, 1000);
     std::array<perdure_finished, 3> finished{};
     std::size_t taken = 0;
     ASSERT_EQ(perdure_log_writer_take(writer, finished.data(), finished.size(), &taken),
@@ -758,7 +892,7 @@ TEST_P(LogWriterTest, WhoWantsToSpinForEverMay) {
   EXPECT_TRUE(ticket.ok()) << ticket.error().message;
 }
 
-// Receive: a time that is longer than any of the machine's.
+// Receive: a time that is longer than any of the machine's. Without time nobody brings one back.
 TEST_P(LogWriterTest, WhoHasAllTheTimeForReplicasGetsThemBack) {
   LogOptions options = peers_.options();
   options.replica_timeout = std::chrono::milliseconds::max();
@@ -772,9 +906,14 @@ TEST_P(LogWriterTest, WhoHasAllTheTimeForReplicasGetsThemBack) {
     return up;
   };
   const Deadline patience = Deadline::after(kLong);
-  while (is_up() && !patience.passed()) (void)writer.poll();
+  while (is_up() && !patience.passed()) writer.poll();
   EXPECT_FALSE(is_up());
-  while (!is_up() && !patience.passed()) (void)writer.poll();
+  if (!GetParam().own_thread) {
+    const Deadline a_while = Deadline::after(std::chrono::milliseconds(200));
+    while (!a_while.passed()) writer.poll();
+    EXPECT_FALSE(is_up());
+  }
+  while (!is_up() && !patience.passed()) writer.poll(std::chrono::milliseconds::max());
   EXPECT_TRUE(is_up());
 }
 

@@ -216,7 +216,7 @@ void Names::a_log_whose_names_are_gone(SilentNameServer& names) {
   kill_daemons();
   for (int count = 0; count < 3; ++count) {
     EXPECT_FALSE(writer->commit(kRecord, Level::Committed, kShort).ok());
-    writer->poll();
+    writer->poll(kShort);
   }
   ASSERT_TRUE(writer
                   ->with_log([&](Log& log) {
