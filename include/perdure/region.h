@@ -200,8 +200,8 @@ class Region {
   /// least one peer, Committed on the quorum.
   /// Errors   TimedOut (it may still get there: wait again; with RegionOptions::reconnect also
   ///          while the quorum is lost), OutcomeUnknown (it can not any more, and may be there or
-  ///          not; if another writer has the region, the next write says so), Unsupported,
-  ///          InvalidArgument (not a ticket of this region).
+  ///          not; if another writer has the region, the next write says so), Unsupported (a level
+  ///          that this region does not tell apart), InvalidArgument (not a ticket of this region).
   Result<void> wait(const RegionTicket& ticket, Level level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// The same for everything that was begun.

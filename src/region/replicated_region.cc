@@ -70,7 +70,7 @@ bool ReplicatedRegion::reached(const RegionTicket& ticket, Level level) const {
 
 std::optional<Error> ReplicatedRegion::refuses_level(Level level) const {
   if (level == Level::Received) {
-    return Error{ErrorCode::InvalidArgument,
+    return Error{ErrorCode::Unsupported,
                  "a region knows the levels visible, durable and committed"};
   }
   if (level <= options_.level || options_.level == Level::Durable) return std::nullopt;

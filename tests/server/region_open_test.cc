@@ -116,7 +116,8 @@ TEST_P(RegionOpen, WhatIsWrongIsRefusedAndNothingOfItIsBegun) {
   EXPECT_EQ(region->write(region->bytes() - 3, bytes).code(), ErrorCode::OutOfRange);
   EXPECT_EQ(region->write(UINT64_MAX - 1, bytes).code(), ErrorCode::OutOfRange);
   EXPECT_EQ(region->wait({1, 0}, Level::Durable).code(), ErrorCode::InvalidArgument);
-  EXPECT_EQ(region->flush(Level::Received).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(region->flush(Level::Received).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(region->wait({}, Level::Received).code(), ErrorCode::Unsupported);
   EXPECT_EQ(region->fetch_add(4, 1).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(region->fetch_add(region->bytes() & ~std::uint64_t{7}, 1).code(),
             ErrorCode::OutOfRange);
