@@ -7,7 +7,6 @@
 #include "log/log_options.h"
 #include "log_commands.h"
 #include "output.h"
-#include "profile_options.h"
 #include "signals.h"
 
 #include <fmt/format.h>
@@ -297,9 +296,10 @@ void add_log_options(Command command, AppendCommand& options) {
   add_word_option(command, "--primary", log.primary, client::parse_primary_choice,
                   "The operation by which records travel (planned)", "planned|write|write_imm|send")
       .group(group);
-  add_word_option(command, "--level", log.level, parse_level,
+  add_word_option(command, "--level", log.level,
+                  client::option_one_of<Level::Visible, Level::Durable>,
                   "visible accepts peers whose memory does not survive a power failure (durable)",
-                  "received|visible|durable")
+                  "visible|durable")
       .group(group);
   command.add_option("--window", options.run.window, "Records in flight at a time (1024)")
       .range(1, 1'000'000)
@@ -350,13 +350,10 @@ void add_log_append(Command log) {
       "      --auto-repair 1 --format json lines.txt\n"
       "Exit status: 0 all records are committed, 1 failed before, 3 some are not, and the\n"
       "output says which, 4 committed records are lost and nothing was changed, 5 they were\n"
-      "given up (--accept-loss) and all of these are committed. With --level visible or\n"
-      "received nothing is ever durable: the output, and its JSON, say that word for durable\n"
-      "and for committed.");
-  run_with(command, [options] {
-    if (options->writer.log.level == Level::Committed) options->writer.log.level = Level::Durable;
-    return run_append(*options);
-  });
+      "given up (--accept-loss) and all of these are committed. With --level visible\n"
+      "nothing is ever durable: the output, and its JSON, say that word for durable and for\n"
+      "committed.");
+  run_with(command, [options] { return run_append(*options); });
 }
 
 }  // namespace perdure::app

@@ -43,8 +43,9 @@ struct LogOptions {
   std::optional<LogShape> shape;
   /// Nothing: what is cheapest on each connection.
   std::optional<Primary> primary;
-  /// Visible accepts peers whose memory does not survive a power failure; then no record of this
-  /// log is ever durable or committed: Log::reached says no, and waiting for that is Unsupported.
+  /// Durable, or Visible, which accepts peers whose memory does not survive a power failure; then
+  /// no record of this log is ever durable or committed: Log::reached says no, and waiting for that
+  /// is Unsupported. Received is refused, with InvalidArgument: readers must find what it counts.
   /// Trimming, status, times and readers take what has this level for durable, and on the quorum
   /// for committed.
   Level level = Level::Durable;

@@ -45,6 +45,12 @@ Result<void> validate(const WriterOptions& options, std::size_t peers) {
                  fmt::format("records have 1 to {} bytes, and 1 to {} batches are in flight",
                              kPayloadBytesMax, kBatchesMax)};
   }
+  // Readers read what is said to be committed: it must be there to be read.
+  if (options.level < Level::Visible) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("level '{}'; a log is opened for visible or durable",
+                             to_string(options.level))};
+  }
   return {};
 }
 

@@ -539,6 +539,8 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--shape", "compond"},
        "did you mean 'compound'?"},
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--level", "safe"}, "safe"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--level", "received"},
+       "visible, durable"},
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "pigeon"},
        "pigeon"},
       {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "infinband"},

@@ -129,6 +129,17 @@ TEST_F(LogApi, ALogThatWasOpenedForLessReachesNothingAbove) {
   }
 }
 
+// A reader would be told of records that it may not find yet.
+TEST_F(LogApi, NoLogIsOpenedForReceived) {
+  LogOptions options = peers_.options();
+  options.level = Level::Received;
+  const auto log = Log::open(options);
+  EXPECT_EQ(log.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(log.error().message.find("visible or durable"), std::string::npos)
+      << log.error().message;
+  EXPECT_TRUE(Log::open(peers_.options()).ok());
+}
+
 // max() of microseconds is more than nanoseconds can say.
 TEST_F(LogApi, WhoWantsToSpinForEverMay) {
   const std::string text = "one";
@@ -527,8 +538,10 @@ TEST(LogOptionsInWords, WhatIsWrongIsNamed) {
   EXPECT_NE(why("perdure://a:1/p?quorum=-1").find("quorum: '-1'"), std::string::npos);
   EXPECT_NE(why("perdure://a:1/p?shape=round").find("singleton, compound, or planned"),
             std::string::npos);
-  EXPECT_NE(why("perdure://a:1/p?level=committed").find("received, visible, durable"),
-            std::string::npos);
+  for (const char* level : {"committed", "received"}) {
+    EXPECT_NE(why(std::string("perdure://a:1/p?level=") + level).find("visible, durable"),
+              std::string::npos);
+  }
   EXPECT_NE(why("perdure://a:1/p?take_over=yes").find("neither true nor false"), std::string::npos);
   LogOptions options;
   ASSERT_TRUE(set_option(options, "replica_timeout_ms", "18446744073709551615").ok());
