@@ -8,8 +8,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "core/random.h"
@@ -925,6 +929,77 @@ TEST(DurableSession, ARequestIsHandledBehindAnAtomicWriteOfItsWord) {
     }
   }
   EXPECT_GT(atomic_writes, 0) << "nothing was shown";
+}
+
+/// What is written of any size, and where: not over one another.
+struct SizedRange {
+  std::uint64_t at;
+  std::uint64_t length;
+};
+constexpr std::array<SizedRange, 3> kSizedRanges = {{{7, 1}, {63, 3}, {1021, kRangeBytesMax}}};
+
+/// Writes each of them, and what is larger by a byte or empty; then the power fails.
+void write_sized_ranges(const Kind& kind, std::vector<std::byte>& bytes) {
+  Random random(13);
+  fabric::emu::World world{random};
+  const auto server = *test::WorldServer::start(world, "server", kind.profile,
+                                                {kPool, kRangeBytesMax + 1024 * 1024, {32, 2048}});
+  DurableSessionOptions options;
+  options.clock = &world.clock();
+  options.measure_costs = false;
+  options.ranges_again = true;
+  options.timeout = std::chrono::hours(1);
+  DurableSession session(server->peer(world.add_machine("client", kind.profile)), options);
+  ASSERT_TRUE(session.open({kPool, true, Epoch{1}, 1, "test", true}).ok());
+  auto memory = *session.register_memory(bytes);
+  ASSERT_TRUE(session.prepare(false).ok());
+  for (const std::uint64_t length : {kRangeBytesMax + 1, std::uint64_t{0}}) {
+    const persist::UpdateItem range{0, {bytes.data(), length, memory.get()}};
+    const Ranges epoch(&range, 1);
+    const auto refused = session.update({&epoch, 1});
+    EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument);
+    EXPECT_EQ(refused.error().message,
+              fmt::format("a range of {} bytes; an update takes 1 to 16777216", length));
+  }
+  for (const SizedRange& each : kSizedRanges) {
+    const persist::UpdateItem range{each.at, {bytes.data(), each.length, memory.get()}};
+    const Ranges epoch(&range, 1);
+    const auto number = session.update({&epoch, 1});
+    ASSERT_TRUE(number.ok()) << number.error().message;
+    for (int round = 0; round < 2'000'000 && session.up() && !session.idle(); ++round) {
+      session.poll();
+    }
+    ASSERT_TRUE(session.up() && session.has_resolved(*number)) << each.length;
+  }
+  server->lose_power();
+  ASSERT_TRUE(server->start_again().ok());
+  const auto kept = server->region().bytes().subspan(pmem::kPoolDataOffset);
+  std::uint64_t behind = 0;  // the range before
+  for (const SizedRange& each : kSizedRanges) {
+    EXPECT_EQ(std::memcmp(kept.data() + each.at, bytes.data(), each.length), 0) << each.length;
+    const auto gap = kept.subspan(behind, each.at - behind);
+    EXPECT_EQ(std::ranges::count(gap, std::byte{0}), std::ssize(gap)) << each.length;
+    behind = each.at + each.length;
+  }
+  EXPECT_EQ(kept[behind], std::byte{0});
+  session.close();
+  memory.reset();
+}
+
+// One byte, three over the end of a cache line, the largest at an odd place, and one byte more.
+TEST(DurableSession, ARangeOfAnySizeIsDurableAndALargerOneIsRefusedByName) {
+  std::vector<std::byte> bytes(kRangeBytesMax + 1);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(1 + i % 251);
+  const std::set<std::string_view> chosen = {"dmp",        "dmp ddio",  "mhp unordered",
+                                             "wsp replay", "wsp iwarp", "page tcp"};
+  std::size_t shown = 0;
+  for (const Kind& kind : kinds()) {
+    if (!chosen.contains(kind.name)) continue;
+    SCOPED_TRACE(kind.name);
+    write_sized_ranges(kind, bytes);
+    ++shown;
+  }
+  EXPECT_EQ(shown, chosen.size());
 }
 
 // A writer that asks for less WRITEs into pages of a file that the kernel then takes for clean. The

@@ -22,7 +22,8 @@ namespace perdure::server {
 /// A control plane in this process with a blank pool.
 class OpenedPeer {
  public:
-  OpenedPeer(Transport transport, std::size_t number, const std::string& name = "log") {
+  OpenedPeer(Transport transport, std::size_t number, const std::string& name = "log",
+             std::uint64_t pool_bytes = std::uint64_t{2} << 20) {
     auto device = fabric::open_device(transport);
     EXPECT_TRUE(device.ok()) << device.error().message;
     device_ = std::move(*device);
@@ -31,7 +32,7 @@ class OpenedPeer {
     EXPECT_TRUE(service.ok()) << service.error().message;
     service_ = std::move(*service);
     pmem::CrashableRegion::Options memory;
-    memory.bytes = std::uint64_t{2} << 20;
+    memory.bytes = pool_bytes;
     memory.domain = PersistenceDomain::Page;
     auto region = pmem::CrashableRegion::open(memory);
     EXPECT_TRUE(region.ok());

@@ -22,9 +22,9 @@ constexpr std::chrono::minutes kPatience{1};
 
 class RegionOpen : public testing::TestWithParam<Transport> {
  protected:
-  void start(std::size_t peers) {
+  void start(std::size_t peers, std::uint64_t pool_bytes = std::uint64_t{2} << 20) {
     for (std::size_t index = 0; index < peers; ++index) {
-      peers_.push_back(std::make_unique<OpenedPeer>(GetParam(), index, "bytes"));
+      peers_.push_back(std::make_unique<OpenedPeer>(GetParam(), index, "bytes", pool_bytes));
     }
   }
 
@@ -132,6 +132,40 @@ TEST_P(RegionOpen, WhatIsWrongIsRefusedAndNothingOfItIsBegun) {
   wrong = options();
   wrong.peers.push_back(wrong.peers.front());
   EXPECT_EQ(Region::open(wrong).code(), ErrorCode::InvalidArgument);
+}
+
+// One byte, three over the end of a cache line, the largest, and one byte more than that.
+TEST_P(RegionOpen, ARangeOfAnySizeIsCommittedAndALargerOneIsRefusedByName) {
+  constexpr std::size_t kLargest = std::size_t{16} << 20;
+  constexpr std::uint64_t kOddPlace = 1021;
+  start(2, kLargest + (std::uint64_t{2} << 20));
+  RegionOptions patient = options();
+  patient.peer_timeout = kPatience;
+  std::string text(kLargest + 1, '?');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i % 26);
+  const std::string largest = text.substr(0, kLargest);
+  const std::string zero(1, '\0');
+  {
+    auto region = Region::open(patient);
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    const auto refused = region->write(0, std::as_bytes(std::span(text)));
+    EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument);
+    EXPECT_EQ(refused.error().message, "a range of 16777217 bytes; an update takes 1 to 16777216");
+    EXPECT_EQ(region->status().begun, 0u);
+    write(*region, 7, "1");
+    write(*region, 63, "333");
+    write(*region, kOddPlace, largest);
+    ASSERT_TRUE(region->close().ok());
+  }
+  auto again = Region::open(patient);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  for (std::size_t replica = 0; replica < 2; ++replica) {
+    EXPECT_EQ(read(*again, 6, 3, replica), zero + "1" + zero);
+    EXPECT_EQ(read(*again, 62, 5, replica), zero + "333" + zero);
+    EXPECT_EQ(read(*again, kOddPlace - 1, 2, replica), zero + "a");
+    EXPECT_TRUE(read(*again, kOddPlace, kLargest, replica) == largest) << replica;
+    EXPECT_EQ(read(*again, kOddPlace + kLargest, 2, replica), zero + zero);
+  }
 }
 
 // A WRITE may tear the word. Of one peer its processor does it, whatever updates travel by.
