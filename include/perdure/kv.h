@@ -75,6 +75,13 @@ struct KvClientOptions {
   std::chrono::milliseconds timeout{5000};
 };
 
+/// As those of RpcClientOptions (rpc.h), with timeout_ms besides. Errors: InvalidArgument.
+Result<void> set_option(KvClientOptions& options, std::string_view name, std::string_view value);
+/// Errors: InvalidArgument.
+Result<KvClientOptions> parse_kv_client_options(std::string_view connection);
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<KvClientOptions> read_kv_client_options(const std::string& path);
+
 enum class KvCondition { Always, IfAbsent, IfPresent };
 
 /// A change that was begun.

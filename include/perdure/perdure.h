@@ -989,6 +989,10 @@ typedef struct perdure_rpc_outcome {
 /* *client is set on success only. See RpcClient::open. */
 perdure_code perdure_rpc_client_open(const perdure_rpc_client_options* options,
                                      perdure_rpc_client** client);
+/* As perdure_log_open_string and perdure_log_open_file, with the options of a client: see
+ * parse_rpc_client_options in rpc.h. */
+perdure_code perdure_rpc_client_open_string(const char* connection, perdure_rpc_client** client);
+perdure_code perdure_rpc_client_open_file(const char* path, perdure_rpc_client** client);
 /* NULL is harmless. */
 void perdure_rpc_client_close(perdure_rpc_client* client);
 /* Begins a call; the payload is copied. `order_key` 0: none. See RpcClient::call. */
@@ -1103,6 +1107,16 @@ typedef struct perdure_replicated_rpc_client_place {
  * at once, and a thread of the server calls the handlers. */
 perdure_code perdure_replicated_rpc_server_open(
     const perdure_replicated_rpc_server_options* options, perdure_replicated_rpc_server** server);
+/* As perdure_log_open_string and perdure_log_open_file, with the options of such a server, and its
+ * operations besides: see parse_replicated_rpc_server_options in replicated_rpc.h. */
+perdure_code perdure_replicated_rpc_server_open_string(const char* connection,
+                                                       const perdure_rpc_operation* operations,
+                                                       size_t operation_count,
+                                                       perdure_replicated_rpc_server** server);
+perdure_code perdure_replicated_rpc_server_open_file(const char* path,
+                                                     const perdure_rpc_operation* operations,
+                                                     size_t operation_count,
+                                                     perdure_replicated_rpc_server** server);
 /* NULL is harmless. Not in one of its handlers, for which it waits. */
 void perdure_replicated_rpc_server_close(perdure_replicated_rpc_server* server);
 /* Bytes of the handlers, of whole calls, all of them committed. */
@@ -1172,6 +1186,12 @@ typedef struct perdure_replicated_rpc_client_status {
 /* *client is set on success only. See ReplicatedRpcClient::open. */
 perdure_code perdure_replicated_rpc_client_open(
     const perdure_replicated_rpc_client_options* options, perdure_replicated_rpc_client** client);
+/* As perdure_log_open_string and perdure_log_open_file, with the options of such a client: see
+ * parse_replicated_rpc_client_options in replicated_rpc.h. */
+perdure_code perdure_replicated_rpc_client_open_string(const char* connection,
+                                                       perdure_replicated_rpc_client** client);
+perdure_code perdure_replicated_rpc_client_open_file(const char* path,
+                                                     perdure_replicated_rpc_client** client);
 /* NULL is harmless. */
 void perdure_replicated_rpc_client_close(perdure_replicated_rpc_client* client);
 /* Begins a call; the payload is copied. `order_key` 0: none. See ReplicatedRpcClient::call. */

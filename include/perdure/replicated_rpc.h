@@ -37,6 +37,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure {
@@ -82,6 +83,20 @@ struct ReplicatedRpcServerOptions {
   /// what its client has called behind it. What is set aside a server opened without this refuses.
   bool hold_failed = false;
 };
+
+/// Sets one option from words: see set_option of log.h. There are quorum, transport, rnic,
+/// rnic_ack_timeout, rnic_traffic_class, peer_timeout_ms, reconnect_ms of the group, and
+/// data_bytes, clients_max, replies, reply_bytes_max, transaction_bytes, application, take_over,
+/// attempts_max, hold_failed. Handlers are none. Errors: InvalidArgument, naming what there is.
+Result<void> set_option(ReplicatedRpcServerOptions& options, std::string_view name,
+                        std::string_view value);
+/// All of them in one string: "perdure://HOST:PORT[,HOST:PORT...]/SERVICE[?OPTION=VALUE[&...]]".
+/// Errors: InvalidArgument.
+Result<ReplicatedRpcServerOptions> parse_replicated_rpc_server_options(std::string_view connection);
+/// All of them from a TOML file: peers and service, and the names of set_option, as
+/// read_log_options takes them.
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<ReplicatedRpcServerOptions> read_replicated_rpc_server_options(const std::string& path);
 
 struct ReplicatedRpcClientPlace {
   std::string name;
@@ -181,6 +196,18 @@ struct ReplicatedRpcClientOptions {
   /// For read: it keeps a copy of the handlers' bytes in memory, made of the effects that it reads.
   bool reads = false;
 };
+
+/// Sets one option from words, as of a server: those of the group, and name, calls_bytes, reads.
+/// Errors: InvalidArgument, naming what there is.
+Result<void> set_option(ReplicatedRpcClientOptions& options, std::string_view name,
+                        std::string_view value);
+/// All of them in one string, as of a server, for example
+/// "perdure://10.0.0.1:7470,10.0.0.2:7470,10.0.0.3:7470/bank?name=teller-1".
+/// Errors: InvalidArgument.
+Result<ReplicatedRpcClientOptions> parse_replicated_rpc_client_options(std::string_view connection);
+/// All of them from a TOML file, as of a server.
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<ReplicatedRpcClientOptions> read_replicated_rpc_client_options(const std::string& path);
 
 struct ReplicatedRpcClientStatus {
   std::uint64_t client_id = 0;

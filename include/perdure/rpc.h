@@ -274,6 +274,18 @@ struct RpcClientOptions {
   std::chrono::microseconds spin{200};             // how long waiting polls before it sleeps
 };
 
+/// Sets one option from words: see set_option of log.h. There are transport, rnic,
+/// rnic_ack_timeout, rnic_traffic_class, primary, measure_costs, server_timeout_ms, reconnect_ms,
+/// spin_us. Errors: InvalidArgument, naming what there is.
+Result<void> set_option(RpcClientOptions& options, std::string_view name, std::string_view value);
+/// All options in one string: "perdure://HOST:PORT/NAME[?OPTION=VALUE[&...]]", for example
+/// "perdure://10.0.0.1:7470/teller-1?reconnect_ms=100". Errors: InvalidArgument.
+Result<RpcClientOptions> parse_rpc_client_options(std::string_view connection);
+/// All options from a TOML file: server and name, and the names of set_option, as
+/// read_log_options takes them.
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<RpcClientOptions> read_rpc_client_options(const std::string& path);
+
 /// A call that was begun.
 struct RpcHandle {
   std::uint64_t sequence = 0;

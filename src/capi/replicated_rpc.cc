@@ -68,20 +68,46 @@ perdure_code take_group(const Given& given, perdure::ReplicatedRpcGroup& group) 
   return PERDURE_OK;
 }
 
+/// Errors: InvalidArgument.
+perdure::Result<void> take_operations(const perdure_rpc_operation* operations, std::size_t count,
+                                      perdure::ReplicatedRpcServerOptions& opened) {
+  const auto wrong = [](const char* why) {
+    return perdure::Error{perdure::ErrorCode::InvalidArgument, why};
+  };
+  if (operations == nullptr && count != 0) return wrong("operations is NULL");
+  for (std::size_t index = 0; index < count; ++index) {
+    const perdure_rpc_operation& each = operations[index];
+    if (each.handler == nullptr || each.query != nullptr) {
+      return wrong("on k servers an operation has a handler of calls, and none of queries");
+    }
+    opened.handlers[each.operation] = perdure::capi::handler_of(each);
+  }
+  return {};
+}
+
+/// `read` makes options of `words`.
+template <typename Read>
+perdure_code open_server(const char* words, const perdure_rpc_operation* operations,
+                         std::size_t count, perdure_replicated_rpc_server** server,
+                         const char* null, const Read& read) {
+  const auto read_all =
+      [&](const char* from) -> perdure::Result<perdure::ReplicatedRpcServerOptions> {
+    auto options = read(from);
+    if (!options.ok()) return options;
+    if (auto taken = take_operations(operations, count, *options); !taken) return taken.error();
+    return options;
+  };
+  return perdure::capi::open_handle_by_words<ReplicatedRpcServer>(words, server, null, read_all);
+}
+
 perdure_code take_server(const perdure_replicated_rpc_server_options* options,
                          perdure::ReplicatedRpcServerOptions& opened) {
   perdure_replicated_rpc_server_options given{};
   if (options == nullptr) return fail("options must not be NULL");
   if (!take_sized(options, given)) return perdure::capi::fail_of_size();
   if (const auto code = take_group(given, opened.group); code != PERDURE_OK) return code;
-  if (given.operations == nullptr && given.operation_count != 0) return fail("operations is NULL");
-  for (std::size_t index = 0; index < given.operation_count; ++index) {
-    const perdure_rpc_operation& each = given.operations[index];
-    if (each.handler == nullptr || each.query != nullptr) {
-      return fail("on k servers an operation has a handler of calls, and none of queries");
-    }
-    opened.handlers[each.operation] = perdure::capi::handler_of(each);
-  }
+  const auto taken = take_operations(given.operations, given.operation_count, opened);
+  if (!taken.ok()) return fail(taken.error());
   set(given.data_bytes, opened.data_bytes);
   set(given.transaction_bytes, opened.transaction_bytes);
   set(given.clients_max, opened.clients_max);
@@ -177,6 +203,23 @@ perdure_code perdure_replicated_rpc_server_open(
                                                          take_server);
 }
 
+perdure_code perdure_replicated_rpc_server_open_string(const char* connection,
+                                                       const perdure_rpc_operation* operations,
+                                                       size_t operation_count,
+                                                       perdure_replicated_rpc_server** server) {
+  return open_server(connection, operations, operation_count, server,
+                     "connection and server must not be NULL",
+                     perdure::parse_replicated_rpc_server_options);
+}
+
+perdure_code perdure_replicated_rpc_server_open_file(const char* path,
+                                                     const perdure_rpc_operation* operations,
+                                                     size_t operation_count,
+                                                     perdure_replicated_rpc_server** server) {
+  return open_server(path, operations, operation_count, server, "path and server must not be NULL",
+                     perdure::read_replicated_rpc_server_options);
+}
+
 void perdure_replicated_rpc_server_close(perdure_replicated_rpc_server* server) { delete server; }
 
 perdure_code perdure_replicated_rpc_server_read(perdure_replicated_rpc_server* server, uint64_t at,
@@ -239,6 +282,20 @@ perdure_code perdure_replicated_rpc_client_open(
     const perdure_replicated_rpc_client_options* options, perdure_replicated_rpc_client** client) {
   return perdure::capi::open_handle<ReplicatedRpcClient>(options, client, "client must not be NULL",
                                                          take_client);
+}
+
+perdure_code perdure_replicated_rpc_client_open_string(const char* connection,
+                                                       perdure_replicated_rpc_client** client) {
+  return perdure::capi::open_handle_by_words<ReplicatedRpcClient>(
+      connection, client, "connection and client must not be NULL",
+      perdure::parse_replicated_rpc_client_options);
+}
+
+perdure_code perdure_replicated_rpc_client_open_file(const char* path,
+                                                     perdure_replicated_rpc_client** client) {
+  return perdure::capi::open_handle_by_words<ReplicatedRpcClient>(
+      path, client, "path and client must not be NULL",
+      perdure::read_replicated_rpc_client_options);
 }
 
 void perdure_replicated_rpc_client_close(perdure_replicated_rpc_client* client) { delete client; }

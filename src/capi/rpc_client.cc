@@ -72,6 +72,17 @@ perdure_code perdure_rpc_client_open(const perdure_rpc_client_options* options,
                                                client_options_of);
 }
 
+perdure_code perdure_rpc_client_open_string(const char* connection, perdure_rpc_client** client) {
+  return perdure::capi::open_handle_by_words<RpcClient>(connection, client,
+                                                        "connection and client must not be NULL",
+                                                        perdure::parse_rpc_client_options);
+}
+
+perdure_code perdure_rpc_client_open_file(const char* path, perdure_rpc_client** client) {
+  return perdure::capi::open_handle_by_words<RpcClient>(
+      path, client, "path and client must not be NULL", perdure::read_rpc_client_options);
+}
+
 void perdure_rpc_client_close(perdure_rpc_client* client) { delete client; }
 
 perdure_code perdure_rpc_client_call(perdure_rpc_client* client, uint32_t operation,

@@ -101,6 +101,21 @@ perdure_code open_handle(const Given* given, Handle** handle, const char* null,
   });
 }
 
+/// The same of the options that `read` makes of a connection string, or of a file's path.
+template <typename Object, typename Handle, typename Read>
+perdure_code open_handle_by_words(const char* words, Handle** handle, const char* null,
+                                  const Read& read) {
+  return guarded([&]() -> perdure_code {
+    if (words == nullptr || handle == nullptr) return fail(null);
+    auto options = read(words);
+    if (!options.ok()) return fail(options.error());
+    auto result = Object::open(std::move(options).value());
+    if (!result.ok()) return fail(result.error());
+    *handle = new Handle{std::move(result).value()};
+    return PERDURE_OK;
+  });
+}
+
 /// `member`: retry or drop.
 template <typename Server, typename Member>
 perdure_code decide(Server* server, const char* client, std::uint64_t sequence, Member member) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 
+#include "core/text_file.h"
 #include "testing/temporary_directory.h"
 
 namespace {
@@ -275,6 +276,47 @@ TEST_F(CRpc, AServerIsDeclaredInWords) {
   EXPECT_EQ(perdure_rpc_server_open(&options_, &other), PERDURE_INVALID_ARGUMENT);
   options_.transports = nullptr;
   EXPECT_EQ(perdure_rpc_server_open(&options_, &other), PERDURE_INVALID_ARGUMENT);
+}
+
+TEST_F(CRpc, AClientIsOpenedByAConnectionStringOrByAFile) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  perdure_rpc_client_close(client_);
+  client_ = nullptr;
+  const std::string server = perdure_rpc_server_address(server_);
+  const std::string words = "perdure://" + server + "/teller?transport=tcp&measure_costs=false";
+  const std::string path = directory_.file("client.toml");
+  ASSERT_TRUE(perdure::write_file(path, "server = \"" + server +
+                                            "\"\nname = \"teller\"\n"
+                                            "transport = \"tcp\"\nmeasure_costs = false\n")
+                  .ok());
+  std::int64_t total = 0;
+  for (const bool by_file : {false, true}) {
+    ASSERT_EQ(by_file ? perdure_rpc_client_open_file(path.c_str(), &client_)
+                      : perdure_rpc_client_open_string(words.c_str(), &client_),
+              PERDURE_OK)
+        << perdure_last_error();
+    const std::int64_t amount = 5;
+    perdure_rpc_handle handle{};
+    perdure_rpc_outcome outcome{};
+    outcome.size = sizeof outcome;
+    std::size_t bytes = 0;
+    ASSERT_EQ(perdure_rpc_client_call(client_, kDeposit, &amount, sizeof amount, 0, &handle),
+              PERDURE_OK);
+    ASSERT_EQ(
+        perdure_rpc_client_reply(client_, &handle, 30000, &outcome, &total, sizeof total, &bytes),
+        PERDURE_OK);
+    perdure_rpc_client_close(client_);
+    client_ = nullptr;
+  }
+  EXPECT_EQ(total, 10);
+  EXPECT_EQ(perdure_rpc_client_open_string((words + "&spin=1").c_str(), &client_),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(perdure_last_error()).find("'spin'"), std::string::npos);
+  EXPECT_EQ(perdure_rpc_client_open_file("/nowhere/client.toml", &client_), PERDURE_NOT_FOUND);
+  EXPECT_EQ(perdure_rpc_client_open_string(nullptr, &client_), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_rpc_client_open_file(path.c_str(), nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(client_, nullptr);
 }
 
 TEST_F(CRpc, APoolIsReplayedWithoutServing) {

@@ -72,28 +72,30 @@ Result<void> set_rnic_traffic_class(RnicOptions& rnic, std::string_view word) {
   return set_checked<&RnicOptions::traffic_class, option_small_number>(rnic, word);
 }
 
-Error bad_connection(std::string_view connection, std::string_view why) {
+Error bad_connection(std::string_view connection, std::string_view why,
+                     const AddressWords& address) {
   return Error{ErrorCode::InvalidArgument,
-               fmt::format("'{}': {}; it is perdure://HOST:PORT[,HOST:PORT...]/POOL[?NAME=VALUE"
-                           "[&NAME=VALUE...]]",
-                           connection, why)};
+               fmt::format("'{}': {}; it is perdure://{}[?NAME=VALUE[&NAME=VALUE...]]", connection,
+                           why, address.form)};
 }
 
-Result<ConnectionWords> take_apart(std::string_view connection) {
+Result<ConnectionWords> take_apart(std::string_view connection, const AddressWords& address) {
   if (connection.substr(0, kScheme.size()) != kScheme) {
-    return bad_connection(connection, "it does not begin with perdure://");
+    return bad_connection(connection, "it does not begin with perdure://", address);
   }
   ConnectionWords words;
   std::string_view settings = connection.substr(kScheme.size());
   std::string_view place = take_until(settings, '?');
   std::string_view peers = take_until(place, '/');
-  words.pool = std::string(place);
-  if (peers.empty()) return bad_connection(connection, "no peer is named");
-  if (place.empty()) return bad_connection(connection, "no pool is named");
+  words.name = std::string(place);
+  if (peers.empty()) return bad_connection(connection, "no peer is named", address);
+  if (place.empty()) {
+    return bad_connection(connection, fmt::format("it has no {}", address.name), address);
+  }
   const bool cut_short = peers.back() == ',';
   while (!peers.empty()) words.peers.emplace_back(take_until(peers, ','));
   if (cut_short || std::ranges::count(words.peers, std::string()) != 0) {
-    return bad_connection(connection, "a peer is empty");
+    return bad_connection(connection, "a peer is empty", address);
   }
   while (!settings.empty()) {
     std::string_view value = take_until(settings, '&');

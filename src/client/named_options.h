@@ -62,7 +62,22 @@ Result<void> set_rnic(Options& options, std::string_view word) {
   return set(options.rnic, word);
 }
 
-/// One option of Options, which has members `peers` and `pool` besides.
+/// What a connection string says before its options, and the key in a file of the name that is last
+/// there.
+struct AddressWords {
+  std::string_view form;
+  std::string_view name;
+};
+/// Where an Options has it. One that is opened on a single server has that, `server`, for `peers`,
+/// here and in a file.
+template <typename Options>
+struct Address {
+  static constexpr AddressWords kWords{"HOST:PORT[,HOST:PORT...]/POOL", "pool"};
+  static std::vector<std::string>& peers(Options& options) { return options.peers; }
+  static std::string& name(Options& options) { return options.pool; }
+};
+
+/// One option of Options, which has an Address besides.
 template <typename Options>
 struct NamedOption {
   std::string_view name;
@@ -88,12 +103,13 @@ constexpr auto kWriterOptions = std::to_array<NamedOption<Options>>({
 /// A connection string taken apart; the words are part of it.
 struct ConnectionWords {
   std::vector<std::string> peers;
-  std::string pool;
+  std::string name;
   std::vector<std::pair<std::string_view, std::string_view>> options;
 };
 /// Errors: InvalidArgument.
-Result<ConnectionWords> take_apart(std::string_view connection);
-Error bad_connection(std::string_view connection, std::string_view why);
+Result<ConnectionWords> take_apart(std::string_view connection, const AddressWords& address);
+Error bad_connection(std::string_view connection, std::string_view why,
+                     const AddressWords& address);
 
 /// What a file has of peers; what is wrong with it the file notes.
 std::vector<std::string> peers_in(TomlFile& file);
@@ -126,13 +142,19 @@ class NamedOptions {
   }
 
   Result<Options> parse(std::string_view connection) const {
-    PERDURE_TRY(words, take_apart(connection));
+    const AddressWords& address = Address<Options>::kWords;
+    PERDURE_TRY(words, take_apart(connection, address));
     Options options;
-    options.peers = std::move(words.peers);
-    options.pool = std::move(words.pool);
+    if constexpr (kOneServer) {
+      if (words.peers.size() > 1) return bad_connection(connection, "it is one server", address);
+      Address<Options>::server(options) = std::move(words.peers.front());
+    } else {
+      Address<Options>::peers(options) = std::move(words.peers);
+    }
+    Address<Options>::name(options) = std::move(words.name);
     for (const auto& [name, value] : words.options) {
       if (auto taken = set(options, name, value); !taken) {
-        return bad_connection(connection, taken.error().message);
+        return bad_connection(connection, taken.error().message, address);
       }
     }
     return options;
@@ -141,8 +163,13 @@ class NamedOptions {
   Result<Options> read(const std::string& path) const {
     PERDURE_TRY(file, load_options(path));
     Options options;
-    options.peers = peers_in(file);
-    file.text("", "pool", TomlFile::Need::Required, options.pool);
+    if constexpr (kOneServer) {
+      file.text("", "server", TomlFile::Need::Required, Address<Options>::server(options));
+    } else {
+      Address<Options>::peers(options) = peers_in(file);
+    }
+    file.text("", Address<Options>::kWords.name, TomlFile::Need::Required,
+              Address<Options>::name(options));
     for (const NamedOption<Options>& option : all()) {
       const TomlFile::Value* value = file.value("", option.name, TomlFile::Need::Optional);
       if (value == nullptr) continue;
@@ -158,6 +185,10 @@ class NamedOptions {
   }
 
  private:
+  static constexpr bool kOneServer = requires(Options & options) {
+    Address<Options>::server(options);
+  };
+
   std::vector<NamedOption<Options>> all() const {
     std::vector<NamedOption<Options>> options(common_.begin(), common_.end());
     options.insert(options.end(), own_.begin(), own_.end());

@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/text_file.h"
 #include "killed_peer.h"
 #include "testing/process.h"
+#include "testing/temporary_directory.h"
 
 namespace perdure::server::in_c {
 namespace {
@@ -330,6 +332,54 @@ TEST_F(CReplicatedRpc, OptionsThatAreNotThereAreRefused) {
   EXPECT_EQ(perdure_replicated_rpc_client_open(&calling_, nullptr), PERDURE_INVALID_ARGUMENT);
   calling_.name = nullptr;
   EXPECT_EQ(perdure_replicated_rpc_client_open(&calling_, &client_), PERDURE_INVALID_ARGUMENT);
+}
+
+TEST_F(CReplicatedRpc, AServerAndAClientAreOpenedByConnectionStringsOrByFiles) {
+  std::string peers;
+  std::string list;
+  for (std::size_t index = 0; index < kPeers; ++index) {
+    peers.append(index == 0 ? "" : ",").append(at_[index]);
+    list.append(index == 0 ? "\"" : ", \"").append(at_[index]).append("\"");
+  }
+  const std::string group = "perdure://" + peers + "/bank?transport=tcp&peer_timeout_ms=1000";
+  const std::string serves = group + "&data_bytes=4096&clients_max=4&reply_bytes_max=64";
+  const std::string calls = group + "&name=teller&calls_bytes=256KiB";
+  const std::string in_file =
+      "peers = [" + list + "]\nservice = \"bank\"\ntransport = \"tcp\"\npeer_timeout_ms = 1000\n";
+  const test::TestDirectory directory;
+  const std::string server = directory.file("server.toml");
+  const std::string client = directory.file("client.toml");
+  ASSERT_TRUE(write_file(server, in_file + "take_over = true\n").ok());
+  ASSERT_TRUE(write_file(client, in_file + "name = \"teller\"\n").ok());
+  for (const bool by_file : {false, true}) {
+    const auto opened = by_file
+                            ? perdure_replicated_rpc_server_open_file(
+                                  server.c_str(), operations_.data(), operations_.size(), &server_)
+                            : perdure_replicated_rpc_server_open_string(
+                                  serves.c_str(), operations_.data(), operations_.size(), &server_);
+    ASSERT_EQ(opened, PERDURE_OK) << perdure_last_error();
+    ASSERT_EQ(by_file ? perdure_replicated_rpc_client_open_file(client.c_str(), &client_)
+                      : perdure_replicated_rpc_client_open_string(calls.c_str(), &client_),
+              PERDURE_OK)
+        << perdure_last_error();
+    EXPECT_EQ(deposit_five(), by_file ? 10 : 5);
+    perdure_replicated_rpc_client_close(client_);
+    client_ = nullptr;
+    perdure_replicated_rpc_server_close(server_);
+    server_ = nullptr;
+  }
+  EXPECT_EQ(perdure_replicated_rpc_client_open_string((calls + "&read=1").c_str(), &client_),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(perdure_last_error()).find("'read'"), std::string::npos);
+  EXPECT_EQ(perdure_replicated_rpc_server_open_string(serves.c_str(), nullptr, 1, &server_),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(perdure_last_error()).find("operations"), std::string::npos);
+  EXPECT_EQ(perdure_replicated_rpc_server_open_file("/nowhere/server.toml", nullptr, 0, &server_),
+            PERDURE_NOT_FOUND);
+  EXPECT_EQ(perdure_replicated_rpc_server_open_string(nullptr, nullptr, 0, &server_),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_replicated_rpc_client_open_file(nullptr, &client_), PERDURE_INVALID_ARGUMENT);
+  EXPECT_TRUE(server_ == nullptr && client_ == nullptr);
 }
 
 TEST_F(CReplicatedRpc, HandlesThatAreNotThereAreRefused) {

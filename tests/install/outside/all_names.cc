@@ -64,6 +64,12 @@ void name_words() {
   name<Result<void> (*)(LogReaderOptions&, std::string_view, std::string_view)>(&set_option);
   name<Result<void> (*)(RegionOptions&, std::string_view, std::string_view)>(&set_option);
   name<Result<void> (*)(MirrorOptions&, std::string_view, std::string_view)>(&set_option);
+  name<Result<void> (*)(RpcClientOptions&, std::string_view, std::string_view)>(&set_option);
+  name<Result<void> (*)(ReplicatedRpcServerOptions&, std::string_view, std::string_view)>(
+      &set_option);
+  name<Result<void> (*)(ReplicatedRpcClientOptions&, std::string_view, std::string_view)>(
+      &set_option);
+  name<Result<void> (*)(KvClientOptions&, std::string_view, std::string_view)>(&set_option);
   name(&parse_log_options);
   name(&read_log_options);
   name(&parse_reader_options);
@@ -72,6 +78,14 @@ void name_words() {
   name(&read_region_options);
   name(&parse_mirror_options);
   name(&read_mirror_options);
+  name(&parse_rpc_client_options);
+  name(&read_rpc_client_options);
+  name(&parse_replicated_rpc_server_options);
+  name(&read_replicated_rpc_server_options);
+  name(&parse_replicated_rpc_client_options);
+  name(&read_replicated_rpc_client_options);
+  name(&parse_kv_client_options);
+  name(&read_kv_client_options);
   name(&create_pool);
   name(&describe_pool);
   name(&list_pools);
