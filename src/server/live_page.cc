@@ -26,7 +26,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 <th class="number">messages<th class="number">bytes<th class="number">flushes</tr></thead>
 <tbody id="sessions"></tbody></table>
 <h2>Over time</h2><table><thead><tr><th>pool<th>log, % full<th>appended, KiB a second
-<th>messages a second<th>flush, p99 in ms<th>answer, p99 in ms</tr></thead>
+<th>trimmed, KiB a second<th>messages a second<th>flush, p99 in ms<th>answer, p99 in ms</tr></thead>
 <tbody id="curves"></tbody></table>
 <table><thead><tr><th>process<th>resident, MiB<th>processor, % of a core</tr></thead>
 <tbody id="process"></tbody></table>
@@ -69,10 +69,11 @@ const p99 = (before, now, name, pool) => {
 const point = (before, now, seconds, pool) => {
   const ring = one(now, "perdure_log_ring_bytes", pool);
   const messages = all => one(all, "perdure_messages_total", pool) ?? 0;
-  const tail = all => one(all, "perdure_log_tail_lsn", pool);
+  const moved = end => {  // of the log's head or tail, in KiB a second
+    const [was, is] = [before, now].map(all => one(all, `perdure_log_${end}_lsn`, pool));
+    return is === undefined ? null : Math.max(0, is - (was ?? is)) / 1024 / seconds; };
   return [ring ? 100 * one(now, "perdure_log_used_bytes", pool) / ring : null,
-          tail(now) === undefined ? null :
-            Math.max(0, tail(now) - (tail(before) ?? tail(now))) / 1024 / seconds,
+          moved("tail"), moved("head"),
           Math.max(0, messages(now) - messages(before)) / seconds,
           p99(before, now, "perdure_flush_duration_seconds", pool),
           p99(before, now, "perdure_answer_duration_seconds", pool)];
@@ -137,7 +138,7 @@ function show_curves(pools, all) {
   const at_ms = performance.now();
   const shown = pools.filter(p => p.state === "open").map(p => p.name);
   for (const name of [...points.keys()]) if (!shown.includes(name)) points.delete(name);
-  for (const name of shown) if (!points.has(name)) points.set(name, [[], [], [], [], []]);
+  for (const name of shown) if (!points.has(name)) points.set(name, [[], [], [], [], [], []]);
   if (last !== null) {
     const seconds = (at_ms - last.at) / 1000;
     for (const name of shown) keep(points.get(name), point(last.all, all, seconds, name));
