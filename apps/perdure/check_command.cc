@@ -57,6 +57,7 @@ struct CheckCommandOptions {
   bool buffers_given = false;
   std::string bound_in_vain;  // an option that says nothing of a set
   std::string given_in_vain;  // an option that says what the tables' responders have not
+  bool level_given = false;
   bool updates_given = false;
   bool units_given = false;
   std::optional<UpdateShape> shape;
@@ -111,21 +112,15 @@ Result<std::vector<Question>> table_questions(const CheckCommandOptions& options
   return questions;
 }
 
-Result<std::vector<Question>> file_questions(const CheckCommandOptions& options) {
-  auto methods = read_methods(options.file);
-  if (!methods.ok()) return methods.error();
-  std::vector<Question> questions;
-  for (FileMethod& each : *methods) {
-    const bool ours = options.profile_given || !each.server;
-    questions.push_back({std::move(each.method), ours ? options.profile : *each.server});
-  }
-  return questions;
+/// Where the methods of a file are asked about: on the responder that the command line describes,
+/// else on the one that they are meant for.
+ServerProfile profile_of(const FileMethod& method, const CheckCommandOptions& options) {
+  return options.profile_given || !method.server ? options.profile : *method.server;
 }
 
 Result<std::vector<Question>> choose_questions(const CheckCommandOptions& options) {
   std::vector<Question> questions;
   if (options.all) return table_questions(options);
-  if (!options.file.empty()) return file_questions(options);
   if (options.known_unsafe && options.profile_given) {
     return Error{ErrorCode::InvalidArgument,
                  "each known unsafe method is checked where it is unsafe: leave out what describes "
@@ -219,8 +214,18 @@ void print_report(const Question& question, const check::Report& report, CheckFo
   }
 }
 
+ExitStatus refuse(const Error& error) {
+  print_error(error);
+  return error.code == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
+}
+
 ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOptions& options) {
   const bool alone = questions.size() == 1;
+  if (options.format == CheckFormat::Svg && !alone) {
+    return refuse(
+        {ErrorCode::InvalidArgument,
+         "one picture shows one method: name it with --method, or choose another format"});
+  }
   nlohmann::ordered_json reports = nlohmann::ordered_json::array();
   Tally tally;
   for (const Question& question : questions) {
@@ -250,7 +255,8 @@ ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOpti
 }
 
 /// Methods that share a connection.
-ExitStatus answer_set(const CheckCommandOptions& options) {
+ExitStatus answer_set(const SetQuestion& set, const ServerProfile& profile, Level level,
+                      const CheckCommandOptions& options) {
   const bool text = options.format == CheckFormat::Text;
   if ((!text && options.format != CheckFormat::Json) || options.mutate) {
     print_error({ErrorCode::InvalidArgument,
@@ -266,7 +272,7 @@ ExitStatus answer_set(const CheckCommandOptions& options) {
     return ExitStatus::Usage;
   }
   check::SetOptions bounds;
-  bounds.level = options.bounds.level;
+  bounds.level = level;
   if (options.updates_given) bounds.updates_max = options.bounds.updates_in_flight;
   if (options.units_given) bounds.units_per_item = options.bounds.units_per_item;
   bounds.states_max = options.bounds.states_max;
@@ -278,14 +284,27 @@ ExitStatus answer_set(const CheckCommandOptions& options) {
                                                  kUpdatesMin, kUpdatesMax, bounds.updates_max)});
     return ExitStatus::Usage;
   }
-  const auto set = find_set(options.set, options.profile, options.shape, options.bounds.level);
-  if (!set.ok()) {
-    print_error(set.error());
-    return set.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
-  }
-  const check::SetReport report = check::check_set(set->members, options.profile, bounds);
-  print(text ? set_text(*set, options.profile, report) : set_json(*set, options.profile, report));
+  const check::SetReport report = check::check_set(set.members, profile, bounds);
+  print(text ? set_text(set, profile, report) : set_json(set, profile, report));
   return report.holds() ? ExitStatus::Ok : ExitStatus::Failed;
+}
+
+/// The methods of a file, each alone or as a set, for the level for which they were planned unless
+/// the command line names one.
+ExitStatus answer_file(CheckCommandOptions options) {
+  auto file = read_methods(options.file);
+  if (!file.ok()) return refuse(file.error());
+  if (file->level && !options.level_given) options.bounds.level = *file->level;
+  if (!file->set.empty()) {
+    const ServerProfile profile = profile_of(file->methods.front(), options);
+    return answer_set({std::move(file->set), {}}, profile, options.bounds.level, options);
+  }
+  std::vector<Question> questions;
+  for (FileMethod& each : file->methods) {
+    const ServerProfile profile = profile_of(each, options);
+    questions.push_back({std::move(each.method), profile});
+  }
+  return answer(questions, options);
 }
 
 ExitStatus run_check(const CheckCommandOptions& options) {
@@ -293,18 +312,14 @@ ExitStatus run_check(const CheckCommandOptions& options) {
     print(list_methods());
     return ExitStatus::Ok;
   }
-  if (!options.set.empty()) return answer_set(options);
+  if (!options.set.empty()) {
+    const Level level = options.bounds.level;
+    const auto set = find_set(options.set, options.profile, options.shape, level);
+    return set.ok() ? answer_set(*set, options.profile, level, options) : refuse(set.error());
+  }
+  if (!options.file.empty()) return answer_file(options);
   const auto questions = choose_questions(options);
-  if (!questions.ok()) {
-    print_error(questions.error());
-    return questions.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
-  }
-  if (options.format == CheckFormat::Svg && questions->size() != 1) {
-    print_error({ErrorCode::InvalidArgument,
-                 "one picture shows one method: name it with --method, or choose another format"});
-    return ExitStatus::Usage;
-  }
-  return answer(*questions, options);
+  return questions.ok() ? answer(*questions, options) : refuse(questions.error());
 }
 
 void add_bounds(Command command, check::CheckOptions& bounds) {
@@ -350,7 +365,8 @@ void add_questions(Command command, CheckCommandOptions& options) {
                   "A method by name: see --list. Right or wrong for the responder below")
       .option_text("NAME");
   what.add_option("--file", options.file,
-                  "Methods in JSON, as `perdure plan` prints them; - is standard input")
+                  "Methods in JSON, as `perdure plan` prints them, each alone or those of --set "
+                  "together; - is standard input")
       .option_text("FILE");
   what.add_option("--set", options.set,
                   "Methods that share a connection, by name; or the set that is planned for a log")
@@ -387,7 +403,7 @@ void add_check_command(Command app) {
                "  perdure check --all --domain dmp --ddio on\n"
                "  perdure check --all --write-order unknown\n"
                "  perdure check --method wrong-read-after-write --domain dmp --transport roce\n"
-               "  perdure plan --domain mhp --format json --all | perdure check --file -\n"
+               "  perdure plan --domain mhp --format json | perdure check --file -\n"
                "  perdure check --set planned --shape compound --domain dmp --transport roce\n"
                "  perdure check --set send-copy-ack,write-flush --shape compound --domain mhp\n"
                "Exit status: 0 all hold, 1 one does not hold or could not be explored whole.");
@@ -397,6 +413,7 @@ void add_check_command(Command app) {
     options->domain_given = command.count("--domain") > 0;
     options->ddio_given = command.count("--ddio") > 0;
     options->buffers_given = command.count("--receive-buffers") > 0;
+    options->level_given = command.count("--level") > 0;
     options->updates_given = command.count("--updates") > 0;
     options->units_given = command.count("--units-per-item") > 0;
     options->profile_given = describes_responder(command);

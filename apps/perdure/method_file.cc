@@ -1,5 +1,4 @@
-// Strict reading of docs/plan.schema.json. Objects are read through Fields, which knows where it
-// is.
+// Strict reading of docs/plan.schema.json: its three documents, told apart by their fields.
 #include "method_file.h"
 
 #include "core/json.h"
@@ -251,9 +250,99 @@ Result<FileMethod> parse_method(const ParsedJson& json, const std::string& where
   return read;
 }
 
+/// All entries of an array, each read by `parse` with the name of its place.
+template <typename Parse>
+Result<std::vector<FileMethod>> parse_each(const ParsedJson& json, const char* field,
+                                           const Parse& parse) {
+  const auto found = json.find(field);
+  if (found == json.end() || !found->is_array()) {
+    return wrong("the file", fmt::format("'{}' must be there and be an array", field));
+  }
+  std::vector<FileMethod> methods;
+  for (const ParsedJson& each : *found) {
+    PERDURE_TRY(method, parse(each, fmt::format("{}[{}]", field, methods.size())));
+    methods.push_back(std::move(method));
+  }
+  if (methods.empty()) return wrong("the file", fmt::format("has no {}", field));
+  return methods;
+}
+
+/// The method in `entry`, which has its name.
+Result<FileMethod> parse_named(const ParsedJson& entry, const std::string& where) {
+  PERDURE_TRY(name, text_at(entry, where, "name"));
+  const auto found = entry.find("method");
+  if (found == entry.end()) return wrong(where, "'method' must be there");
+  PERDURE_TRY(read, parse_method(*found, where + ", method"));
+  read.method.name = printable_name(name);
+  return read;
+}
+
+Result<Level> level_at(const ParsedJson& json) {
+  PERDURE_TRY(word, text_at(json, "the file", "level"));
+  return parse_level(word);
+}
+
+/// What `perdure plan` prints of one update: every method that it could choose. What they cost is
+/// not looked at.
+Result<MethodFile> parse_choice(const ParsedJson& json) {
+  PERDURE_TRY_VOID(only_fields(json, "the file",
+                               {"format", "server", "update", "bytes", "level", "chosen", "label",
+                                "hardware", "costs", "candidates", "by_size"}));
+  MethodFile file;
+  PERDURE_TRY(level, level_at(json));
+  file.level = level;
+  const auto parse = [](const ParsedJson& entry, const std::string& where) -> Result<FileMethod> {
+    PERDURE_TRY_VOID(only_fields(
+        entry, where,
+        {"name", "rpmem_family", "cost_ns", "simulated_ns", "reason", "uses", "method"}));
+    return parse_named(entry, where);
+  };
+  PERDURE_TRY(methods, parse_each(json, "candidates", parse));
+  file.methods = std::move(methods);
+  return file;
+}
+
+Result<Reuse> reuse_at(const ParsedJson& json, const std::string& where) {
+  PERDURE_TRY(word, text_at(json, where, "written_again"));
+  for (const Reuse each : {Reuse::Never, Reuse::AfterAnother, Reuse::AfterItsEnd}) {
+    if (to_string(each) == word) return each;
+  }
+  return wrong(where, fmt::format("'written_again' is never, after-another or after-its-end, "
+                                  "not '{}'",
+                                  word));
+}
+
+/// What `perdure plan --set` prints. Which of them takes which size is not looked at.
+Result<MethodFile> parse_set(const ParsedJson& json) {
+  PERDURE_TRY_VOID(
+      only_fields(json, "the file", {"format", "server", "level", "batches", "places", "members"}));
+  MethodFile file;
+  PERDURE_TRY(level, level_at(json));
+  file.level = level;
+  const auto parse = [&file](const ParsedJson& entry,
+                             const std::string& where) -> Result<FileMethod> {
+    PERDURE_TRY_VOID(only_fields(entry, where, {"name", "written_again", "vouched", "method"}));
+    PERDURE_TRY(read, parse_named(entry, where));
+    PERDURE_TRY(reuse, reuse_at(entry, where));
+    PERDURE_TRY(vouched, flag_at(entry, where, "vouched"));
+    if (file.set.size() == kSetMethodsMax) {
+      return wrong(where, fmt::format("a set has at most {} methods", kSetMethodsMax));
+    }
+    file.set.push_back({read.method, reuse, vouched});
+    return read;
+  };
+  PERDURE_TRY(methods, parse_each(json, "members", parse));
+  for (const FileMethod& each : methods) {
+    if (each.server == methods.front().server) continue;
+    return wrong("the file", "the members of a set are for one responder, and share a connection");
+  }
+  file.methods = std::move(methods);
+  return file;
+}
+
 }  // namespace
 
-Result<std::vector<FileMethod>> parse_methods(std::string_view text) {
+Result<MethodFile> parse_methods(std::string_view text) {
   const ParsedJson json = ParsedJson::parse(text, nullptr, false);
   if (json.is_discarded()) return wrong("the file", "is not JSON");
   if (!json.is_object()) return wrong("the file", "must hold a JSON object");
@@ -263,26 +352,24 @@ Result<std::vector<FileMethod>> parse_methods(std::string_view text) {
     return wrong("the file",
                  "has another 'format' than 1 or 2: it was written for another version");
   }
+  if (json.contains("candidates")) return parse_choice(json);
+  if (json.contains("batches")) return parse_set(json);
+  MethodFile file;
   // A file with one method may have it at the top.
-  std::vector<FileMethod> methods;
   if (!json.contains("methods")) {
     ParsedJson single = json;
     single.erase("format");
     PERDURE_TRY(method, parse_method(single, "method"));
-    methods.push_back(std::move(method));
-    return methods;
+    file.methods.push_back(std::move(method));
+    return file;
   }
   PERDURE_TRY_VOID(only_fields(json, "the file", {"format", "methods"}));
-  if (!json["methods"].is_array()) return wrong("the file", "'methods' must be an array");
-  for (const ParsedJson& each : json["methods"]) {
-    PERDURE_TRY(method, parse_method(each, fmt::format("methods[{}]", methods.size())));
-    methods.push_back(std::move(method));
-  }
-  if (methods.empty()) return wrong("the file", "has no methods");
-  return methods;
+  PERDURE_TRY(methods, parse_each(json, "methods", parse_method));
+  file.methods = std::move(methods);
+  return file;
 }
 
-Result<std::vector<FileMethod>> read_methods(const std::string& path) {
+Result<MethodFile> read_methods(const std::string& path) {
   const bool standard_input = path == "-";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       standard_input ? stdin : std::fopen(path.c_str(), "re"),

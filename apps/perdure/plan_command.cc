@@ -53,12 +53,6 @@ struct PlanOptions {
   PlanFormat format = PlanFormat::Text;
 };
 
-/// One method as docs/plan.schema.json has it.
-JsonValue method_json(const ServerProfile& server, const Method& method) {
-  const plan::Scenario scenario{server, method.primary, method.shape, method};
-  return JsonValue::parse(plan::to_json({scenario}))["methods"][0];
-}
-
 JsonValue costs_json(const plan::CostModel& costs) {
   return {{"message_round_trip_ns", costs.message_round_trip_ns},
           {"write_round_trip_ns", costs.write_round_trip_ns},
@@ -98,7 +92,7 @@ JsonValue candidate_json(const PlanOptions& options, const plan::Candidate& cand
             {"copied_items", candidate.usage.copied_items},
             {"responder_wakes", candidate.usage.responder_wakes},
             {"receive_buffers", candidate.usage.receive_buffers}}},
-          {"method", method_json(options.profile, candidate.method)}};
+          {"method", JsonValue::parse(plan::to_json(options.profile, candidate.method))}};
 }
 
 Result<std::string> choice_json(const PlanOptions& options) {
@@ -106,7 +100,7 @@ Result<std::string> choice_json(const PlanOptions& options) {
   const auto found = plan::candidates(options.profile, options.update, costs);
   if (!found.ok()) return found.error();
   const auto changes = plan::crossovers(options.profile, options.update, costs, kPlotBytesMax);
-  JsonValue json{{"format", 1},
+  JsonValue json{{"format", 2},
                  {"server", describe(options.profile)},
                  {"update", to_string(options.update.shape)},
                  {"bytes", options.update.bytes},

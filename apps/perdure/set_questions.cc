@@ -2,8 +2,10 @@
 
 #include "core/json.h"
 #include "core/try.h"
+#include "method_file.h"
 #include "method_library.h"
 #include "plan/plan.h"
+#include "plan/render.h"
 
 #include <fmt/format.h>
 
@@ -41,7 +43,6 @@ Result<SetQuestion> planned(const ServerProfile& profile, const std::optional<Up
 Result<SetQuestion> find_set(const std::string& words, const ServerProfile& profile,
                              const std::optional<UpdateShape>& shape, Level level) {
   if (words == "planned") return planned(profile, shape, level);
-  constexpr std::size_t kMethodsMax = 8;
   SetQuestion question;
   for (std::size_t begin = 0; begin <= words.size();) {
     const std::size_t end = std::min(words.find(',', begin), words.size());
@@ -50,9 +51,9 @@ Result<SetQuestion> find_set(const std::string& words, const ServerProfile& prof
     question.members.push_back({std::move(method), Reuse::AfterItsEnd, has_word});
     begin = end + 1;
   }
-  if (question.members.size() > kMethodsMax) {
+  if (question.members.size() > kSetMethodsMax) {
     return Error{ErrorCode::InvalidArgument, fmt::format("a set has at most {} methods, not {}",
-                                                         kMethodsMax, question.members.size())};
+                                                         kSetMethodsMax, question.members.size())};
   }
   return question;
 }
@@ -80,11 +81,19 @@ std::string set_json(const SetQuestion& question, const ServerProfile& profile,
 }
 
 std::string planned_json(const MethodSet& set, const ServerProfile& profile, Level level) {
-  const JsonValue json{{"format", 1},
-                       {"server", describe(profile)},
-                       {"level", to_string(level)},
-                       {"batches", sizes_json(set.batches)},
-                       {"places", sizes_json(set.places)}};
+  JsonValue json{{"format", 2},
+                 {"server", describe(profile)},
+                 {"level", to_string(level)},
+                 {"batches", sizes_json(set.batches)},
+                 {"places", sizes_json(set.places)},
+                 {"members", JsonValue::array()}};
+  for (const SetMember& member : members(set)) {
+    json["members"].push_back(
+        {{"name", member.method.name},
+         {"written_again", to_string(member.reuse)},
+         {"vouched", member.vouched},
+         {"method", JsonValue::parse(plan::to_json(profile, member.method))}});
+  }
   return json_text(json, 2) + "\n";
 }
 

@@ -35,7 +35,7 @@ std::string set_text(const SetQuestion& question, const ServerProfile& profile,
 std::string set_json(const SetQuestion& question, const ServerProfile& profile,
                      const check::SetReport& report);
 
-/// What plan chooses, by name and size, without a proof.
+/// What plan chooses as docs/plan.schema.json has it, without a proof.
 std::string planned_json(const MethodSet& set, const ServerProfile& profile, Level level);
 
 }  // namespace perdure::app

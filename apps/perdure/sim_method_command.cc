@@ -45,10 +45,10 @@ struct Priced {
 
 /// Of `options.file`, each on the responder that it is meant for, or on the one that is described.
 Result<std::vector<Priced>> methods_of_file(const MethodPriceOptions& options) {
-  auto methods = read_methods(options.file);
-  if (!methods.ok()) return methods.error();
+  auto file = read_methods(options.file);
+  if (!file.ok()) return file.error();
   std::vector<Priced> priced;
-  for (FileMethod& each : *methods) {
+  for (FileMethod& each : file->methods) {
     const bool ours = options.profile_given || !each.server;
     priced.push_back({std::move(each.method), ours ? options.profile : *each.server, {}, {}});
   }

@@ -91,4 +91,8 @@ std::string to_json(const std::vector<Scenario>& scenarios) {
   return text + "\n]}\n";
 }
 
+std::string to_json(const ServerProfile& profile, const Method& method) {
+  return json_text(scenario_json({profile, method.primary, method.shape, method}));
+}
+
 }  // namespace perdure::plan

@@ -29,6 +29,9 @@ std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>&
 /// {"format": 2, "methods": [...]}, one method per line, in the order given; ends in a newline.
 std::string to_json(const std::vector<Scenario>& scenarios);
 
+/// One of those methods, on one line. Its name is not in it.
+std::string to_json(const ServerProfile& profile, const Method& method);
+
 /// One table per update shape: a row per responder, a column per operation, "name (round trips)".
 std::string to_table(const std::vector<Scenario>& scenarios);
 

@@ -295,6 +295,102 @@ TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
   EXPECT_EQ(server.status, 0) << server.err;
 }
 
+/// What `perdure check` says of a document that was printed, as the schema has it.
+nlohmann::json checked_document(const Outcome& planned, const std::vector<std::string>& more,
+                                const std::string& schema, int status) {
+  std::vector<std::string> words{"check", "--file", "-", "--format", "json"};
+  words.insert(words.end(), more.begin(), more.end());
+  const Outcome checked = run(words, planned.out);
+  EXPECT_EQ(checked.status, status) << checked.out << checked.err;
+  expect_valid(checked, schema);
+  return nlohmann::json::parse(checked.out, nullptr, false);
+}
+
+TEST(Documents, OfAPlanForOneUpdateIsWhatItsSchemaSaysAndCheckReadsIt) {
+  const std::vector<std::string> plans[] = {
+      {"plan", "--domain", "dmp"},
+      {"plan", "--domain", "dmp", "--transport", "roce", "--polled", "--responder-posts"},
+      {"plan", "--domain", "mhp", "--transport", "roce", "--shape", "compound"},
+      {"plan", "--domain", "none", "--level", "visible"},
+  };
+  for (const std::vector<std::string>& words : plans) {
+    SCOPED_TRACE(testing::PrintToString(words));
+    const Outcome planned = expect_document(words, "plan.schema.json");
+    ASSERT_EQ(planned.status, 0) << planned.err;
+    const auto plan = nlohmann::json::parse(planned.out);
+    EXPECT_EQ(plan.at("format"), 2);
+    EXPECT_EQ(contains(planned.out, "write_polled"), words.back() == "--responder-posts");
+    // Expect: every candidate, by its name, for the level of the plan, on its responder.
+    const auto checked = checked_document(planned, {}, "check.schema.json", 0);
+    ASSERT_TRUE(checked.is_object());
+    const auto& reports = checked.at("reports");
+    ASSERT_EQ(reports.size(), plan.at("candidates").size());
+    for (std::size_t i = 0; i < reports.size(); ++i) {
+      EXPECT_EQ(reports.at(i).at("method"), plan.at("candidates").at(i).at("name"));
+      EXPECT_EQ(reports.at(i).at("level"), plan.at("level"));
+      EXPECT_EQ(reports.at(i).at("server"), plan.at("server"));
+    }
+  }
+  // What was planned to be visible is not durable, if that is asked.
+  const Outcome visible =
+      run({"plan", "--domain", "none", "--level", "visible", "--format", "json"});
+  const auto durable = checked_document(visible, {"--level", "durable"}, "check.schema.json", 1);
+  EXPECT_EQ(durable.at("held"), 0);
+  EXPECT_EQ(durable.at("reports").at(0).at("level"), "durable");
+}
+
+TEST(Documents, OfAPlannedSetIsWhatItsSchemaSaysAndCheckReadsIt) {
+  const std::vector<std::string> plans[] = {
+      {"plan", "--set", "--shape", "compound", "--domain", "dmp", "--transport", "roce"},
+      {"plan", "--set", "--domain", "dmp"},
+      {"plan", "--set", "--domain", "none", "--level", "visible"},
+  };
+  for (const std::vector<std::string>& words : plans) {
+    SCOPED_TRACE(testing::PrintToString(words));
+    const Outcome planned = expect_document(words, "plan.schema.json");
+    ASSERT_EQ(planned.status, 0) << planned.err;
+    const auto plan = nlohmann::json::parse(planned.out);
+    EXPECT_EQ(plan.at("format"), 2);
+    EXPECT_EQ(plan.at("members").at(0).at("name"), plan.at("batches").at("small"));
+    // Expect: its members, as a set that the law allows.
+    const auto checked = checked_document(planned, {}, "set.schema.json", 0);
+    ASSERT_TRUE(checked.is_object());
+    EXPECT_EQ(checked.at("verdict"), "holds");
+    EXPECT_EQ(checked.at("allowed"), true);
+    EXPECT_EQ(checked.at("level"), plan.at("level"));
+    EXPECT_EQ(checked.at("server"), plan.at("server"));
+    ASSERT_EQ(checked.at("methods").size(), plan.at("members").size());
+    for (std::size_t i = 0; i < plan.at("members").size(); ++i) {
+      const auto& member = plan.at("members").at(i);
+      const auto& method = checked.at("methods").at(i);
+      EXPECT_EQ(method.at("method"), member.at("name"));
+      EXPECT_EQ(method.at("written_again"), member.at("written_again"));
+      EXPECT_EQ(method.at("vouched"), member.at("vouched"));
+    }
+  }
+}
+
+TEST(Documents, OfWhatIsCheckedAreWhatTheirSchemaSays) {
+  const std::vector<std::string> method{"check",  "--method", "write-flush", "--domain", "dmp",
+                                        "--ddio", "off",      "--transport", "roce"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = method;
+    words.insert(words.end(), more.begin(), more.end());
+    return expect_document(words, "check.schema.json");
+  };
+  const Outcome mutated = with({"--mutate"});
+  EXPECT_EQ(mutated.status, 0) << mutated.err;
+  EXPECT_GT(nlohmann::json::parse(mutated.out).at("mutants"), 0);
+  const Outcome limited = with({"--states-max", "3"});
+  EXPECT_EQ(limited.status, 1) << limited.err;
+  EXPECT_EQ(nlohmann::json::parse(limited.out).at("reports").at(0).at("verdict"), "limit-reached");
+  const Outcome all =
+      expect_document({"check", "--all", "--domain", "dmp", "--ddio", "on"}, "check.schema.json");
+  EXPECT_EQ(all.status, 0) << all.err;
+  EXPECT_EQ(nlohmann::json::parse(all.out).at("checked"), 12);
+  EXPECT_EQ(expect_document({"check", "--known-unsafe"}, "check.schema.json").status, 1);
+}
+
 TEST(Documents, OfAMethodThatIsPricedIsWhatItsSchemaSays) {
   const std::string hardware = kTree + "/configs/hardware/";
   const Outcome all =

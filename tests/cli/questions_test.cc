@@ -326,6 +326,37 @@ TEST(Check, ReadsWhatPlanPrints) {
   EXPECT_TRUE(contains(checked.out, "80 of 80 hold")) << checked.out;
 }
 
+constexpr const char* kWsp = R"(, "server": {"domain": "wsp", "ddio": true, "transport": "roce", )"
+                             R"("receive_buffers": "dram", "write_order": "ordered"})";
+
+/// Of a set in a file: one WRITE, and what more is said of its method.
+std::string member(const std::string& reuse, const std::string& more) {
+  return fmt::format(
+      R"({{"name": "mine", "written_again": "{}", "vouched": false, "method": {{)"
+      R"("update": "singleton", "primary": "write", "responder": [], "requester": [)"
+      R"({{"post": "write", "items": ["a"]}}, {{"wait": "completion", "of": 0}}]{}}}}})",
+      reuse, more);
+}
+
+std::string set_of(const std::vector<std::string>& members) {
+  return fmt::format(R"({{"format": 2, "level": "durable", "batches": {{}}, "places": {{}}, )"
+                     R"("members": [{}]}})",
+                     fmt::join(members, ", "));
+}
+
+// The set is asked about on the responder of its members, unless the command line describes one.
+TEST(Check, ReadsASetOfMethodsFromAFile) {
+  const std::string file = set_of({member("after-its-end", kWsp)});
+  const Outcome battery = run({"check", "--file", "-"}, file);
+  EXPECT_EQ(battery.status, 0) << battery.out << battery.err;
+  EXPECT_TRUE(contains(battery.out, "the law lets them share a connection")) << battery.out;
+  const Outcome other = run({"check", "--file", "-", "--domain", "dmp", "--transport", "roce",
+                             "--write-order", "ordered"},
+                            file);
+  EXPECT_EQ(other.status, 1) << other.out << other.err;
+  EXPECT_TRUE(contains(other.out, "violated")) << other.out;
+}
+
 TEST(Check, RefusesAFileThatMakesNoSense) {
   //                     file                                             what is said
   const std::pair<std::string, std::string> cases[] = {
@@ -346,6 +377,19 @@ TEST(Check, RefusesAFileThatMakesNoSense) {
       {R"({"format": 1, "methods": [{"update": "singleton", "primary": "write",
            "requester": [{"wait": "completion", "of": -1}], "responder": []}]})",
        "requester[0]"},
+      {R"({"format": 2, "candidates": []})", "'level' must be there"},
+      {R"({"format": 2, "level": "safe", "candidates": []})", "safe"},
+      {R"({"format": 2, "level": "durable", "candidates": []})", "has no candidates"},
+      {R"({"format": 2, "level": "durable", "candidates": 7})", "'candidates' must be there"},
+      {R"({"format": 2, "level": "durable", "candidates": [{"name": "mine"}]})",
+       "candidates[0]: 'method' must be there"},
+      {R"({"format": 2, "level": "durable", "candidates": [], "price": 1})",
+       "'price' is not known"},
+      {R"({"format": 1, "level": "durable", "batches": {}, "places": {}})",
+       "'members' must be there"},
+      {set_of({member("often", "")}), "not 'often'"},
+      {set_of({member("never", ""), member("never", kWsp)}), "for one responder"},
+      {set_of(std::vector<std::string>(9, member("never", ""))), "at most 8 methods"},
   };
   for (const auto& [file, said] : cases) {
     const Outcome outcome = run({"check", "--file", "-"}, file);
