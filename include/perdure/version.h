@@ -13,6 +13,8 @@
 #define PERDURE_ABI_VERSION 1
 
 #ifdef __cplusplus
+#include <string_view>
+
 extern "C" {
 #endif
 
@@ -21,6 +23,13 @@ const char* perdure_version(void);
 
 #ifdef __cplusplus
 }
+
+namespace perdure {
+
+/// The same. Threads: any.
+std::string_view version();
+
+}  // namespace perdure
 #endif
 
 #endif

@@ -353,6 +353,7 @@ TEST(CInterface, ClassesOfTimesEndWhereTheySay) {
 
 TEST(CInterface, SaysItsVersion) {
   EXPECT_STREQ(perdure_version(), PERDURE_VERSION_STRING);
+  EXPECT_EQ(perdure::version(), PERDURE_VERSION_STRING) << "in C++";
   const std::string numbers = std::to_string(PERDURE_VERSION_MAJOR) + "." +
                               std::to_string(PERDURE_VERSION_MINOR) + "." +
                               std::to_string(PERDURE_VERSION_PATCH);

@@ -10,6 +10,7 @@
 #include <perdure/region.h>
 #include <perdure/replicated_rpc.h>
 #include <perdure/rpc.h>
+#include <perdure/version.h>
 
 #include <cstddef>
 #include <iostream>
@@ -52,6 +53,7 @@ void name_words() {
   name<std::string_view (*)(QpType)>(&to_string);
   name<std::string_view (*)(PoolStatus)>(&to_string);
   name<std::string_view (*)(Severity)>(&to_string);
+  name(&version);
   name(&parse_persistence_domain);
   name(&parse_ddio);
   name(&parse_receive_buffers);
@@ -278,5 +280,5 @@ int main() {
   name_life<ReplicatedRpcServer>();
   name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 176 ? "all" : "not all") << '\n';
+  std::cout << (named == 177 ? "all" : "not all") << '\n';
 }
