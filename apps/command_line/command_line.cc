@@ -227,6 +227,15 @@ void add_option_names(const CLI::App* app, std::vector<std::string>& names) {
   }
 }
 
+/// The names of the commands below, and not of choices.
+std::vector<std::string> subcommands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!each->get_name().empty()) names.push_back(each->get_name());
+  }
+  return names;
+}
+
 /// What could have been written where `word` was, in the command that was named last.
 std::vector<std::string> words_instead_of(const CLI::App* app, const std::string& word) {
   const bool option = word.size() > 1 && word[0] == '-';
@@ -235,9 +244,7 @@ std::vector<std::string> words_instead_of(const CLI::App* app, const std::string
     if (option) add_option_names(next, names);
     const auto parsed = next->get_subcommands();
     if (parsed.empty() && !option) {
-      for (const CLI::App* each : next->get_subcommands([](const CLI::App*) { return true; })) {
-        names.push_back(each->get_name());
-      }
+      for (const std::string& each : subcommands_of(*next)) names.push_back(each);
     }
     next = parsed.empty() ? nullptr : parsed.front();
   }
@@ -258,7 +265,7 @@ std::string unknown_words(const CLI::App& app, std::vector<std::string> unknown)
   const std::string name = option ? word.substr(0, word.find('=')) : word;
   const std::vector<std::string> words = words_instead_of(&app, name);
   if (words.empty()) return wrong_words(app, fmt::format("'{}' is one word too many", name));
-  const auto meant = nearest_word(name, words);
+  const auto meant = name == "help" ? "--help" : nearest_word(name, words);
   return fmt::format("{}: there is no {} '{}'; {}`--help` lists them [{}]\n", app.get_name(),
                      option ? "option" : "command", name,
                      meant ? fmt::format("did you mean '{}'? ", *meant) : "",
@@ -537,6 +544,26 @@ void Program::set_column_width(std::size_t width) const {
   command_->get_formatter()->column_width(narrow ? std::min(width, columns * 2 / 5) : width);
 }
 
+void Program::when_missing(const std::string& option, const std::string& text,
+                           const std::string& in_words) {
+  missing_[option] = {text, in_words};
+}
+
+/// What CLI11 says is missing, and what could be there instead.
+std::string Program::missing_words(const std::string& what) const {
+  const CLI::App* command = app_.get();
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  if (what == "A subcommand is required") {
+    return fmt::format("a subcommand is required: {}", fmt::join(subcommands_of(*command), ", "));
+  }
+  const std::string name = what.substr(0, what.find(' '));
+  const CLI::Option* option = command->get_option_no_throw(name);
+  const auto advice = missing_.find(name);
+  if (option == nullptr || advice == missing_.end()) return what;
+  const bool in_words = option->get_envname().empty();
+  return fmt::format("{}: {}", what, in_words ? advice->second.in_words : advice->second.text);
+}
+
 Program::Parsed Program::parse(int argc, const char* const* argv) {
   try {
     app_->parse(argc, argv);
@@ -544,9 +571,9 @@ Program::Parsed Program::parse(int argc, const char* const* argv) {
   } catch (const CLI::RequiredError& error) {
     // A word that nobody knows is the likelier mistake than what is missing.
     const auto unknown = app_->remaining(true);
-    fmt::print(
-        stderr, "{}",
-        unknown.empty() ? wrong_words(*app_, plain_words(error)) : unknown_words(*app_, unknown));
+    fmt::print(stderr, "{}",
+               unknown.empty() ? wrong_words(*app_, missing_words(plain_words(error)))
+                               : unknown_words(*app_, unknown));
     return Parsed::Wrong;
   } catch (const CLI::ExtrasError&) {
     fmt::print(stderr, "{}", unknown_words(*app_, app_->remaining(true)));

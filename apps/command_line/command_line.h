@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -153,6 +154,10 @@ class Program : public Command {
   void set_version(const std::string& text) const;
   /// Options of the program may stand behind the name of a subcommand too.
   void allow_options_anywhere() const;
+  /// What an error says of that option where it is needed and not there: `in_words` if it must
+  /// stand on the command line, else `text`.
+  void when_missing(const std::string& option, const std::string& text,
+                    const std::string& in_words);
   /// Of the help's left column, in characters; less where the terminal has less than 80.
   void set_column_width(std::size_t width) const;
 
@@ -163,7 +168,14 @@ class Program : public Command {
   Parsed parse(int argc, const char* const* argv);
 
  private:
+  struct Missing {
+    std::string text;
+    std::string in_words;
+  };
+  std::string missing_words(const std::string& what) const;
+
   std::unique_ptr<CLI::App> app_;
+  std::map<std::string, Missing> missing_;
 };
 
 }  // namespace perdure::app

@@ -39,6 +39,20 @@ void describe(const Program& program) {
   add_torture_command(program);
 }
 
+/// What stands in for the options that most commands need, and where it does not.
+void explain_missing(Program& program) {
+  const auto say = [&program](const std::string& option, const char* variable, const char* field,
+                              const char* more) {
+    program.when_missing(
+        option,
+        fmt::format("{} or `{}` in ~/.config/perdure/client.toml does as well{}", variable, field,
+                    more),
+        fmt::format("{} and client.toml do not count here, give it on the command line", variable));
+  };
+  say("--peers", kPeersVariable, "peers", "; `perdure up` starts peers to try things with");
+  say("--pool", kPoolVariable, "pool", "");
+}
+
 ExitStatus parse_and_run(int argc, char** argv) {
   if (const auto stands_in = use_client_profile(argc, argv); !stands_in.ok()) {
     print_error(stands_in.error());
@@ -54,6 +68,7 @@ ExitStatus parse_and_run(int argc, char** argv) {
                   "(~/.config/perdure/client.toml)")
       .option_text("FILE");
   describe(program);
+  explain_missing(program);
   switch (program.parse(argc, argv)) {
     case Program::Parsed::Right: break;
     case Program::Parsed::Answered: return ExitStatus::Ok;

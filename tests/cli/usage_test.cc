@@ -515,10 +515,17 @@ TEST(Usage, AWordThatEndsTooEarlyOrGoesOnIsKnown) {
   EXPECT_TRUE(contains(run({"plan", "--transport", "infini"}).err, "did you mean 'infiniband'?"));
 }
 
+void expect_mistake(const Words& words, const std::string& said) {
+  const Outcome outcome = run(words);
+  const std::string line = testing::PrintToString(words);
+  EXPECT_EQ(outcome.status, 2) << line << outcome.out << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, said)) << line << "\n" << outcome.err;
+  EXPECT_EQ(outcome.out, "") << line;
+}
+
 TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
   //                 command line                                          what is said
   const std::pair<Words, std::string> cases[] = {
-      {{}, "subcommand is required"},
       {{"lag"}, "no command 'lag'; did you mean 'log'?"},
       {{"log", "apend"}, "no command 'apend'; did you mean 'append'?"},
       {{"log", "apend", "--peers", "127.0.0.1:1", "--pool", "p"},
@@ -529,7 +536,6 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
        "no option '--mx'; did you mean '--max'?"},
       {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "3"}, "'3' is one word too many"},
       {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "a", "--lsn", "1"}, "no option '--lsn'"},
-      {{"log"}, "subcommand is required"},
       {{"log", "append", "--pool", "p"}, "--peers"},
       {{"log", "append", "--peers", "127.0.0.1:1"}, "--pool"},
       {{"log", "append", "--peers", "nowhere", "--pool", "p"}, "nowhere"},
@@ -577,13 +583,29 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
       {{"check", "--all", "--format", "svg"}, "one picture"},
       {{"check", "--method", "a", "--updates", "1000"}, "--updates"},
   };
-  for (const auto& [words, said] : cases) {
-    const Outcome outcome = run(words);
-    const std::string line = testing::PrintToString(words);
-    EXPECT_EQ(outcome.status, 2) << line << outcome.out << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, said)) << line << "\n" << outcome.err;
-    EXPECT_EQ(outcome.out, "") << line;
-  }
+  for (const auto& [words, said] : cases) expect_mistake(words, said);
+}
+
+TEST(Usage, WhatIsMissingIsNamedAndWhatWouldDo) {
+  //                 command line                                          what is said
+  const std::pair<Words, std::string> cases[] = {
+      {{}, "a subcommand is required: status, log, pool, "},
+      {{"help"}, "no command 'help'; did you mean '--help'?"},
+      {{"bench", "help"}, "no command 'help'; did you mean '--help'?"},
+      {{"log"}, "a subcommand is required: append, "},
+      {{"bench"}, "remotelog"},
+      {{"check", "--list", "extra"}, "'extra' is one word too many"},
+      {{"status"},
+       "--peers is required: PERDURE_PEERS or `peers` in ~/.config/perdure/client.toml"},
+      {{"status"}, "`perdure up` starts peers"},
+      {{"log", "status", "--peers", "127.0.0.1:1"},
+       "--pool is required: PERDURE_POOL or `pool` in"},
+      {{"pool", "delete", "--pool", "p"},
+       "--peers is required: PERDURE_PEERS and client.toml do not count here"},
+      {{"pool", "delete", "--peers", "127.0.0.1:1"},
+       "--pool is required: PERDURE_POOL and client.toml do not count here"},
+  };
+  for (const auto& [words, said] : cases) expect_mistake(words, said);
 }
 
 }  // namespace
