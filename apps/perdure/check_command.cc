@@ -330,7 +330,7 @@ void add_bounds(Command command, check::CheckOptions& bounds) {
       .group(group);
   command
       .add_option("--units-per-item", bounds.units_per_item,
-                  "Cache lines of each item; more tear in more ways (2)")
+                  "Cache lines of each item; more tear in more ways (2; with --set 1)")
       .range(1, 8)
       .option_text("N")
       .group(group);

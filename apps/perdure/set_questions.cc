@@ -1,5 +1,6 @@
 #include "set_questions.h"
 
+#include "check/check.h"
 #include "core/json.h"
 #include "core/try.h"
 #include "method_file.h"
@@ -8,6 +9,8 @@
 #include "plan/render.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace perdure::app {
 namespace {
@@ -58,12 +61,35 @@ Result<SetQuestion> find_set(const std::string& words, const ServerProfile& prof
   return question;
 }
 
+std::vector<WrongAlone> wrong_alone(const SetQuestion& question, const ServerProfile& profile,
+                                    const check::SetReport& report) {
+  std::vector<WrongAlone> wrong;
+  if (report.verdict != check::Verdict::Violated) return wrong;
+  check::CheckOptions bounds;
+  bounds.level = report.options.level;
+  bounds.units_per_item = report.options.units_per_item;
+  bounds.states_max = report.options.states_max;
+  for (const SetMember& member : question.members) {
+    const std::string& name = member.method.name;
+    const bool known = std::any_of(wrong.begin(), wrong.end(),
+                                   [&](const WrongAlone& each) { return each.name == name; });
+    if (known) continue;
+    const check::Report alone = check::check(member.method, profile, bounds);
+    if (alone.property) wrong.push_back({name, *alone.property});
+  }
+  return wrong;
+}
+
 std::string set_text(const SetQuestion& question, const ServerProfile& profile,
                      const check::SetReport& report) {
   std::string text = question.planned ? plan::to_text(*question.planned) : "";
   const auto law = may_share(question.members, profile);
   text += law.ok() ? "the law lets them share a connection\n"
                    : fmt::format("the law refuses them: {}\n", law.error().message);
+  for (const WrongAlone& each : wrong_alone(question, profile, report)) {
+    text += fmt::format("by itself '{}' is wrong there: it breaks {}\n", each.name,
+                        to_string(each.breaks));
+  }
   return text + check::story(profile, report);
 }
 
@@ -73,6 +99,10 @@ std::string set_json(const SetQuestion& question, const ServerProfile& profile,
   const auto law = may_share(question.members, profile);
   json["allowed"] = law.ok();
   if (!law.ok()) json["refusal"] = law.error().message;
+  json["wrong_alone"] = JsonValue::array();
+  for (const WrongAlone& each : wrong_alone(question, profile, report)) {
+    json["wrong_alone"].push_back(each.name);
+  }
   if (question.planned) {
     json["batches"] = sizes_json(question.planned->batches);
     json["places"] = sizes_json(question.planned->places);

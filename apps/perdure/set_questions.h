@@ -28,6 +28,16 @@ struct SetQuestion {
 Result<SetQuestion> find_set(const std::string& words, const ServerProfile& profile,
                              const std::optional<UpdateShape>& shape, Level level);
 
+struct WrongAlone {
+  std::string name;
+  check::Property breaks;
+};
+
+/// Where the set does not hold: the members that do not hold without the others either. The law
+/// takes each for right, and says nothing of them.
+std::vector<WrongAlone> wrong_alone(const SetQuestion& question, const ServerProfile& profile,
+                                    const check::SetReport& report);
+
 /// What the law says, what was explored, and if the set does not hold, how data is lost.
 std::string set_text(const SetQuestion& question, const ServerProfile& profile,
                      const check::SetReport& report);

@@ -270,6 +270,8 @@ TEST(Check, TellsHowTwoMethodsOfOneConnectionLoseData) {
   const auto document = nlohmann::json::parse(expect_document(compound, "set.schema.json").out);
   EXPECT_FALSE(document["allowed"].get<bool>());
   EXPECT_EQ(document["verdict"], "violated");
+  EXPECT_EQ(document["wrong_alone"], json::array());
+  EXPECT_FALSE(contains(wrong.out, "by itself")) << wrong.out;
   EXPECT_EQ(run({"check", "--set", "no-such-method"}).status, 2);
   EXPECT_EQ(run({"check", "--set", "planned", "--updates", "5"}).status, 2);
   EXPECT_EQ(run({"check", "--set", "planned", "--shape", "1+1+1"}).status, 2);
@@ -281,6 +283,22 @@ TEST(Check, TellsHowTwoMethodsOfOneConnectionLoseData) {
     EXPECT_EQ(refused.status, 2);
     EXPECT_TRUE(contains(refused.err, bound)) << refused.err;
   }
+}
+
+// The law has nothing against them, and it is no sharing that breaks them.
+TEST(Check, SaysWhichMethodsOfASetAreWrongWithoutTheOthers) {
+  const std::vector<std::string> words{"check", "--set", "write-flush,send-copy-ack,send-copy-ack",
+                                       "--domain", "dmp"};
+  const Outcome text = run(words);
+  EXPECT_EQ(text.status, 1) << text.err;
+  EXPECT_TRUE(contains(text.out, "the law lets them share a connection")) << text.out;
+  for (const char* method : {"write-flush", "send-copy-ack"}) {
+    const std::string said = fmt::format("by itself '{}' is wrong there: it breaks ", method);
+    EXPECT_EQ(occurrences(text.out, said), 1u) << text.out;
+  }
+  const auto document = json::parse(expect_document(words, "set.schema.json").out);
+  EXPECT_EQ(document["allowed"], true);
+  EXPECT_EQ(document["wrong_alone"], json::array({"write-flush", "send-copy-ack"}));
 }
 
 // What is said of a responder counts, or is refused.
