@@ -333,11 +333,13 @@ void add_update_options(Command command, PlanOptions& options) {
       .add_flag("--immediate-names-place", update.immediate_names_place,
                 "32 bits of immediate data tell the responder where a WRITE went")
       .group(group);
-  command.add_flag("--polled", update.polled, "The responder polls a mailbox for messages, too")
+  command
+      .add_flag("--polled", update.polled,
+                "The responder polls a mailbox for messages, too (perdured does not)")
       .group(group);
   command
       .add_flag("--responder-posts", update.responder_posts,
-                "The responder READs and WRITEs the requester's memory, too")
+                "The responder READs and WRITEs the requester's memory, too (perdured does not)")
       .group(group);
   command
       .add_option("--message-bytes-max", update.message_bytes_max,

@@ -287,6 +287,9 @@ A responder that posts READs of its own takes what is to be durable from where t
 (`send-read-flush-ack`), however long that is, and one that writes its acknowledgement to where the
 requester polls saves the requester a receive (`send-copy-flush-ack-written`): `perdure plan --responder-posts`.
 What a READ brought is visible, and no more, when it completes: the gallery above has what goes wrong.
+Messages that the responder finds by polling a mailbox (`poll-copy-flush-ack`) cost it no receive: `perdure plan --polled`.
+Both are for programs that run the responder themselves: `perdured` polls no mailbox and posts no READs or WRITEs, and
+over it such methods are refused by name.
 
 Between two connections there is no order at all. A method that posts its second epoch without waiting
 until the first is durable is wrong as soon as they go over two: 18 of the 36 compound methods, by

@@ -133,6 +133,10 @@ TEST(Price, OfMethodsInAFile) {
   EXPECT_EQ(run({"sim", "method", "--file", place.file("none")}).status, 1);
 }
 
+TEST(Plan, SaysWhichMethodsTheDaemonCanNotRun) {
+  EXPECT_EQ(occurrences(run({"plan", "--help"}).out, "(perdured does not)"), 2u);
+}
+
 TEST(Plan, DrawsAndPlots) {
   EXPECT_TRUE(contains(run({"plan", "--domain", "mhp", "--format", "sequence"}).out, "requester"));
   for (const std::string format : {"svg", "plot"}) {
