@@ -254,15 +254,21 @@ ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOpti
   return tally.held == tally.asked ? ExitStatus::Ok : ExitStatus::Failed;
 }
 
+void print_set(const SetQuestion& set, const ServerProfile& profile, const check::SetReport& report,
+               CheckFormat format) {
+  if (format == CheckFormat::Text) return print(set_text(set, profile, report));
+  if (format == CheckFormat::Json) return print(set_json(set, profile, report));
+  const SetDrawing drawing = set_drawing(set, profile, report);
+  const bool svg = format == CheckFormat::Svg;
+  print(svg ? to_svg(drawing.heading, drawing.diagrams)
+            : to_text(drawing.heading, drawing.diagrams));
+}
+
 /// Methods that share a connection.
 ExitStatus answer_set(const SetQuestion& set, const ServerProfile& profile, Level level,
                       const CheckCommandOptions& options) {
-  const bool text = options.format == CheckFormat::Text;
-  if ((!text && options.format != CheckFormat::Json) || options.mutate) {
-    print_error({ErrorCode::InvalidArgument,
-                 "--set is answered as text or json, and has no mutants: leave out --mutate and "
-                 "other formats"});
-    return ExitStatus::Usage;
+  if (options.mutate) {
+    return refuse({ErrorCode::InvalidArgument, "a set has no mutants: leave out --mutate"});
   }
   if (!options.bound_in_vain.empty()) {
     print_error({ErrorCode::InvalidArgument,
@@ -285,7 +291,7 @@ ExitStatus answer_set(const SetQuestion& set, const ServerProfile& profile, Leve
     return ExitStatus::Usage;
   }
   const check::SetReport report = check::check_set(set.members, profile, bounds);
-  print(text ? set_text(set, profile, report) : set_json(set, profile, report));
+  print_set(set, profile, report, options.format);
   return report.holds() ? ExitStatus::Ok : ExitStatus::Failed;
 }
 

@@ -166,11 +166,16 @@ Result<std::string> render_set(const PlanOptions& options) {
   }
   const auto set = plan::choose_methods(options.profile, asked, options.costs);
   if (!set.ok()) return set.error();
-  if (options.format == PlanFormat::Text) return plan::to_text(*set);
-  if (options.format == PlanFormat::Json) {
-    return planned_json(*set, options.profile, asked.level);
+  const SetDrawing drawing = planned_drawing(*set, options.profile);
+  switch (options.format) {
+    case PlanFormat::Text: return plan::to_text(*set);
+    case PlanFormat::Json: return planned_json(*set, options.profile, asked.level);
+    case PlanFormat::Sequence: return to_text(drawing.heading, drawing.diagrams);
+    case PlanFormat::Svg: return to_svg(drawing.heading, drawing.diagrams);
+    case PlanFormat::Plot: break;
   }
-  return Error{ErrorCode::InvalidArgument, "--set prints text or json: choose another --format"};
+  return Error{ErrorCode::InvalidArgument,
+               "--set has methods for all sizes and no plot: choose another --format"};
 }
 
 Result<std::string> render_choice(const PlanOptions& options) {

@@ -26,6 +26,12 @@ JsonValue sizes_json(const SizedMethods& sizes) {
   return json;
 }
 
+std::string law_text(const std::vector<SetMember>& members, const ServerProfile& profile) {
+  const auto law = may_share(members, profile);
+  if (law.ok()) return "the law lets them share a connection\n";
+  return fmt::format("the law refuses them: {}\n", law.error().message);
+}
+
 Result<SetQuestion> planned(const ServerProfile& profile, const std::optional<UpdateShape>& shape,
                             Level level) {
   if (shape && *shape != singleton() && *shape != compound()) {
@@ -61,6 +67,15 @@ Result<SetQuestion> find_set(const std::string& words, const ServerProfile& prof
   return question;
 }
 
+namespace {
+
+struct WrongAlone {
+  std::string name;
+  check::Property breaks;
+};
+
+/// Where the set does not hold: the members that do not hold without the others either. The law
+/// takes each for right, and says nothing of them.
 std::vector<WrongAlone> wrong_alone(const SetQuestion& question, const ServerProfile& profile,
                                     const check::SetReport& report) {
   std::vector<WrongAlone> wrong;
@@ -80,17 +95,28 @@ std::vector<WrongAlone> wrong_alone(const SetQuestion& question, const ServerPro
   return wrong;
 }
 
-std::string set_text(const SetQuestion& question, const ServerProfile& profile,
-                     const check::SetReport& report) {
+/// What there is to say before the story.
+std::string verdict_text(const SetQuestion& question, const ServerProfile& profile,
+                         const check::SetReport& report) {
   std::string text = question.planned ? plan::to_text(*question.planned) : "";
-  const auto law = may_share(question.members, profile);
-  text += law.ok() ? "the law lets them share a connection\n"
-                   : fmt::format("the law refuses them: {}\n", law.error().message);
+  text += law_text(question.members, profile);
   for (const WrongAlone& each : wrong_alone(question, profile, report)) {
     text += fmt::format("by itself '{}' is wrong there: it breaks {}\n", each.name,
                         to_string(each.breaks));
   }
-  return text + check::story(profile, report);
+  return text;
+}
+
+}  // namespace
+
+std::string set_text(const SetQuestion& question, const ServerProfile& profile,
+                     const check::SetReport& report) {
+  return verdict_text(question, profile, report) + check::story(profile, report);
+}
+
+SetDrawing set_drawing(const SetQuestion& question, const ServerProfile& profile,
+                       const check::SetReport& report) {
+  return {verdict_text(question, profile, report), {check::diagram(profile, report)}};
 }
 
 std::string set_json(const SetQuestion& question, const ServerProfile& profile,
@@ -125,6 +151,15 @@ std::string planned_json(const MethodSet& set, const ServerProfile& profile, Lev
          {"method", JsonValue::parse(plan::to_json(profile, member.method))}});
   }
   return json_text(json, 2) + "\n";
+}
+
+SetDrawing planned_drawing(const MethodSet& set, const ServerProfile& profile) {
+  const std::vector<SetMember> all = members(set);
+  SetDrawing drawing{plan::to_text(set) + law_text(all, profile), {}};
+  for (const SetMember& member : all) {
+    drawing.diagrams.push_back(plan::diagram(member.method, profile));
+  }
+  return drawing;
 }
 
 }  // namespace perdure::app

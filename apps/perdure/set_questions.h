@@ -6,6 +6,7 @@
 
 #include "check/set_check.h"
 #include "core/method_set.h"
+#include "core/sequence_diagram.h"
 #include "plan/method_set.h"
 
 #include <optional>
@@ -28,24 +29,23 @@ struct SetQuestion {
 Result<SetQuestion> find_set(const std::string& words, const ServerProfile& profile,
                              const std::optional<UpdateShape>& shape, Level level);
 
-struct WrongAlone {
-  std::string name;
-  check::Property breaks;
-};
-
-/// Where the set does not hold: the members that do not hold without the others either. The law
-/// takes each for right, and says nothing of them.
-std::vector<WrongAlone> wrong_alone(const SetQuestion& question, const ServerProfile& profile,
-                                    const check::SetReport& report);
-
 /// What the law says, what was explored, and if the set does not hold, how data is lost.
 std::string set_text(const SetQuestion& question, const ServerProfile& profile,
                      const check::SetReport& report);
+/// The law and, if the set does not hold, how data is lost, to be drawn.
+struct SetDrawing {
+  std::string heading;
+  std::vector<SequenceDiagram> diagrams;
+};
+SetDrawing set_drawing(const SetQuestion& question, const ServerProfile& profile,
+                       const check::SetReport& report);
 /// The same as docs/set.schema.json has it.
 std::string set_json(const SetQuestion& question, const ServerProfile& profile,
                      const check::SetReport& report);
 
 /// What plan chooses as docs/plan.schema.json has it, without a proof.
 std::string planned_json(const MethodSet& set, const ServerProfile& profile, Level level);
+/// The same and the law, with a diagram of each member.
+SetDrawing planned_drawing(const MethodSet& set, const ServerProfile& profile);
 
 }  // namespace perdure::app

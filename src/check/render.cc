@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace perdure::check {
 namespace {
 
@@ -44,8 +46,12 @@ std::string story(const Method& method, const ServerProfile& profile, const Repo
 }
 
 SequenceDiagram diagram(const Method& method, const ServerProfile& profile, const Report& report) {
+  return path_diagram(title(method, profile, report), report);
+}
+
+SequenceDiagram path_diagram(std::string title, const Report& report) {
   SequenceDiagram drawing;
-  drawing.title = title(method, profile, report);
+  drawing.title = std::move(title);
   for (const Place place :
        {Place::Requester, Place::Rnic, Place::Visible, Place::Domain, Place::ResponderCpu}) {
     drawing.lanes.emplace_back(to_string(place));

@@ -21,8 +21,9 @@ SequenceDiagram diagram(const Method& method, const ServerProfile& profile, cons
 /// "format": 1.
 std::string to_json(const Method& method, const ServerProfile& profile, const Report& report);
 
-/// What the two have in common with those of sets: the events, one a line, or as an array.
+/// What these have in common with those of sets: the events, one a line, drawn, or as an array.
 std::string path_text(const Report& report);
+SequenceDiagram path_diagram(std::string title, const Report& report);
 nlohmann::ordered_json path_json(const Report& report);
 
 }  // namespace perdure::check

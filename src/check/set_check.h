@@ -5,6 +5,7 @@
 #include "check/report.h"
 
 #include "core/method_set.h"
+#include "core/sequence_diagram.h"
 
 #include <cstdint>
 #include <string>
@@ -56,6 +57,8 @@ Report check_sequence(const std::vector<MixedUpdate>& updates, const ServerProfi
 /// What happened, in the order in which it happened, and the summary.
 std::string story(const ServerProfile& profile, const SetReport& report);
 std::string summary(const SetReport& report);
+/// The path of a violated report; without events if the set holds.
+SequenceDiagram diagram(const ServerProfile& profile, const SetReport& report);
 std::string to_json(const std::vector<SetMember>& members, const ServerProfile& profile,
                     const SetReport& report);
 

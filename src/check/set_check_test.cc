@@ -240,6 +240,8 @@ TEST(SetCheck, ReportsSaySequenceAndBounds) {
   EXPECT_EQ(held.sequences, 2u * (4u + 8u));
   EXPECT_NE(summary(held).find("holds: all properties in all of 24 sequences"), std::string::npos)
       << summary(held);
+  EXPECT_TRUE(diagram(mhp, held).events.empty());
+  EXPECT_TRUE(diagram(mhp, held).title.ends_with(": holds")) << diagram(mhp, held).title;
   Method nonsense = kSendCopy;
   nonsense.requester[0].items = {7};
   const SetReport refused = check_set({{nonsense, Reuse::Never, false}}, mhp);

@@ -37,6 +37,14 @@ std::string story(const ServerProfile& profile, const SetReport& report) {
   return text + summary(report) + "\n";
 }
 
+SequenceDiagram diagram(const ServerProfile& profile, const SetReport& report) {
+  const Report& of = report.report;
+  const std::string outcome = of.property ? fmt::format("breaks {}", to_string(*of.property))
+                                          : std::string(to_string(report.verdict));
+  const std::string failed = report.failed ? report.failed->text + " " : "";
+  return path_diagram(fmt::format("{}on {}: {}", failed, describe(profile), outcome), of);
+}
+
 std::string to_json(const std::vector<SetMember>& members, const ServerProfile& profile,
                     const SetReport& report) {
   nlohmann::ordered_json json;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace perdure {
 namespace {
@@ -42,6 +43,8 @@ std::string escaped(const std::string& text) {
 
 int x_of(std::size_t lane) { return kLanePixels / 2 + static_cast<int>(lane) * kLanePixels; }
 
+int title_pixels(const std::string& title) { return static_cast<int>(title.size()) * 8 + 20; }
+
 std::string svg_event(const SequenceEvent& event, int y, std::size_t lanes) {
   const char* color = event.bad ? "#b3261e" : "#1f4e79";
   if (event.from == event.to) {
@@ -62,6 +65,53 @@ std::string svg_event(const SequenceEvent& event, int y, std::size_t lanes) {
       "<text x=\"{7}\" y=\"{8}\" fill=\"{3}\" text-anchor=\"middle\">{9}</text>\n",
       x_of(event.from), y, tip, color, back, y - 4, y + 4, (x_of(event.from) + tip) / 2, y - 6,
       escaped(event.text));
+}
+
+int width_of(const SequenceDiagram& diagram) {
+  const std::size_t lanes = diagram.lanes.size();
+  // Seven pixels per character is an upper bound for the font and size used.
+  int width = std::max(static_cast<int>(lanes) * kLanePixels, title_pixels(diagram.title));
+  for (const SequenceEvent& event : diagram.events) {
+    if (event.from != event.to || event.from + 1 == lanes) continue;
+    width = std::max(width, x_of(event.from) + 30 + static_cast<int>(event.text.size()) * 7);
+  }
+  return width;
+}
+
+int height_of(const SequenceDiagram& diagram) {
+  return kTopPixels + static_cast<int>(diagram.events.size()) * kRowPixels + 20;
+}
+
+std::string svg_title(const std::string& title, int y) {
+  return fmt::format("<text x=\"10\" y=\"{}\" font-size=\"15\" fill=\"#111111\">{}</text>\n", y,
+                     escaped(title));
+}
+
+/// All of the diagram, from the top of the page.
+std::string svg_elements(const SequenceDiagram& diagram) {
+  const std::size_t lanes = diagram.lanes.size();
+  std::string svg = svg_title(diagram.title, 24);
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    svg += fmt::format(
+        "<text x=\"{0}\" y=\"52\" text-anchor=\"middle\" font-weight=\"bold\">{1}</text>"
+        "<line x1=\"{0}\" y1=\"60\" x2=\"{0}\" y2=\"{2}\" stroke=\"#c0c0c0\"/>\n",
+        x_of(lane), escaped(diagram.lanes[lane]), height_of(diagram) - 10);
+  }
+  int y = kTopPixels;
+  for (const SequenceEvent& event : diagram.events) {
+    svg += svg_event(event, y, lanes);
+    y += kRowPixels;
+  }
+  return svg;
+}
+
+std::string svg_page(int width, int height, const std::string& elements) {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
+      "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n"
+      "{2}</svg>\n",
+      width, height, elements);
 }
 
 }  // namespace
@@ -92,33 +142,33 @@ std::string to_text(const SequenceDiagram& diagram) {
 }
 
 std::string to_svg(const SequenceDiagram& diagram) {
-  const std::size_t lanes = diagram.lanes.size();
-  // Seven pixels per character is an upper bound for the font and size used.
-  int width = std::max(static_cast<int>(lanes) * kLanePixels,
-                       static_cast<int>(diagram.title.size()) * 8 + 20);
-  for (const SequenceEvent& event : diagram.events) {
-    if (event.from != event.to || event.from + 1 == lanes) continue;
-    width = std::max(width, x_of(event.from) + 30 + static_cast<int>(event.text.size()) * 7);
+  return svg_page(width_of(diagram), height_of(diagram), svg_elements(diagram));
+}
+
+std::string to_text(const std::string& heading, const std::vector<SequenceDiagram>& diagrams) {
+  std::string text = heading;
+  for (const SequenceDiagram& each : diagrams) text += "\n" + to_text(each);
+  return text;
+}
+
+std::string to_svg(const std::string& heading, const std::vector<SequenceDiagram>& diagrams) {
+  constexpr int kLinePixels = 20;
+  std::string elements;
+  int width = 0;
+  int height = 4;  // so far
+  std::istringstream lines(heading);
+  for (std::string line; std::getline(lines, line);) {
+    height += kLinePixels;
+    elements += svg_title(line, height);
+    width = std::max(width, title_pixels(line));
   }
-  const int height = kTopPixels + static_cast<int>(diagram.events.size()) * kRowPixels + 20;
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-      "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n"
-      "<text x=\"10\" y=\"24\" font-size=\"15\" fill=\"#111111\">{2}</text>\n",
-      width, height, escaped(diagram.title));
-  for (std::size_t lane = 0; lane < lanes; ++lane) {
-    svg += fmt::format(
-        "<text x=\"{0}\" y=\"52\" text-anchor=\"middle\" font-weight=\"bold\">{1}</text>"
-        "<line x1=\"{0}\" y1=\"60\" x2=\"{0}\" y2=\"{2}\" stroke=\"#c0c0c0\"/>\n",
-        x_of(lane), escaped(diagram.lanes[lane]), height - 10);
+  for (const SequenceDiagram& each : diagrams) {
+    elements +=
+        fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n", height, svg_elements(each));
+    width = std::max(width, width_of(each));
+    height += height_of(each);
   }
-  int y = kTopPixels;
-  for (const SequenceEvent& event : diagram.events) {
-    svg += svg_event(event, y, lanes);
-    y += kRowPixels;
-  }
-  return svg + "</svg>\n";
+  return svg_page(width, height, elements);
 }
 
 }  // namespace perdure

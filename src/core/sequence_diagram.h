@@ -27,4 +27,8 @@ std::string to_text(const SequenceDiagram& diagram);
 /// A complete SVG document, without scripts or references to anything outside it.
 std::string to_svg(const SequenceDiagram& diagram);
 
+/// Several, one below the other, under a heading of one or more lines; as SVG one document too.
+std::string to_text(const std::string& heading, const std::vector<SequenceDiagram>& diagrams);
+std::string to_svg(const std::string& heading, const std::vector<SequenceDiagram>& diagrams);
+
 }  // namespace perdure

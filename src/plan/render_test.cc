@@ -93,6 +93,25 @@ TEST(PlanDrawing, DiagramsAreWellFormed) {
   }
 }
 
+TEST(PlanDrawing, SeveralDiagramsStandBelowEachOtherInOneDocument) {
+  const SequenceDiagram one{"one", {"left", "right"}, {{0, 1, "asks", false}}};
+  const SequenceDiagram other{"other", {"left", "right"}, {{1, 0, "answers", false}}};
+  const std::vector<SequenceDiagram> both{one, other};
+  EXPECT_EQ(to_text("a < b\nmore\n", both),
+            "a < b\nmore\n\n" + to_text(one) + "\n" + to_text(other));
+  const std::string svg = to_svg("a < b\nmore\n", both);
+  EXPECT_EQ(svg.rfind("<svg "), 0u) << "one document";
+  EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
+  // Expect: the heading's lines at 24 and 44, each diagram (84 + 34 + 20 high) below what is
+  // before.
+  EXPECT_NE(svg.find("y=\"24\" font-size=\"15\" fill=\"#111111\">a &lt; b</text>"),
+            std::string::npos);
+  EXPECT_NE(svg.find("y=\"44\" font-size=\"15\" fill=\"#111111\">more</text>"), std::string::npos);
+  EXPECT_NE(svg.find("<g transform=\"translate(0 44)\">\n<text"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("<g transform=\"translate(0 182)\">\n<text"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("viewBox=\"0 0 380 320\""), std::string::npos) << svg;
+}
+
 TEST(PlanDrawing, CurvesHaveEveryCandidateAtEverySizeAndTheChangesOfTheChoice) {
   ServerProfile server;
   server.domain = PersistenceDomain::Dmp;

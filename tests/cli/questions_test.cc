@@ -289,6 +289,46 @@ TEST(Check, TellsHowTwoMethodsOfOneConnectionLoseData) {
   }
 }
 
+// A planned set is drawn member by member, a wrong pair as it loses data.
+TEST(Check, DrawsSets) {
+  const Words planned{"plan", "--set",       "--shape", "compound", "--domain",
+                      "dmp",  "--transport", "roce",    "--format"};
+  const Words wrong{"check",    "--set",       "send-copy-ack,write-flush",
+                    "--domain", "mhp",         "--write-order",
+                    "ordered",  "--transport", "roce",
+                    "--shape",  "compound",    "--format"};
+  const auto with = [](Words words, const std::string& format) {
+    words.push_back(format);
+    return run(words);
+  };
+  const auto members = json::parse(with(planned, "json").out)["members"];
+  const Outcome text = with(planned, "sequence");
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_TRUE(contains(text.out, "the law lets them share a connection")) << text.out;
+  EXPECT_EQ(occurrences(text.out, "requester"), members.size()) << text.out;
+  for (const json& member : members) {
+    EXPECT_TRUE(contains(text.out, "\n" + member["name"].get<std::string>() + " (")) << text.out;
+  }
+  const Outcome picture = with(planned, "svg");
+  EXPECT_EQ(picture.status, 0) << picture.err;
+  EXPECT_EQ(occurrences(picture.out, "<svg "), 1u);
+  EXPECT_EQ(occurrences(picture.out, "<g transform="), members.size()) << picture.out;
+  EXPECT_EQ(with(planned, "plot").status, 2);
+
+  const Outcome story = with(wrong, "sequence");
+  EXPECT_EQ(story.status, 1) << story.err;
+  EXPECT_TRUE(contains(story.out, "the law refuses them: methods 'send-copy-ack'")) << story.out;
+  EXPECT_TRUE(contains(story.out, ": breaks ")) << story.out;
+  EXPECT_TRUE(contains(story.out, "power fails; recovery finds")) << story.out;
+  const Outcome drawn = with(wrong, "svg");
+  EXPECT_EQ(drawn.status, 1) << drawn.err;
+  EXPECT_TRUE(contains(drawn.out, "the law refuses them")) << drawn.out;
+  EXPECT_TRUE(contains(drawn.out, "#b3261e")) << drawn.out;  // what must not happen, in red
+  Words mutated = wrong;
+  mutated.insert(mutated.end(), {"text", "--mutate"});
+  EXPECT_TRUE(contains(run(mutated).err, "leave out --mutate"));
+}
+
 // The law has nothing against them, and it is no sharing that breaks them.
 TEST(Check, SaysWhichMethodsOfASetAreWrongWithoutTheOthers) {
   const std::vector<std::string> words{"check", "--set", "write-flush,send-copy-ack,send-copy-ack",
