@@ -19,13 +19,12 @@
 
 namespace perdure {
 namespace client {
-namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-RpcClientOptions& rpc_of(RpcClientOptions& options) { return options; }
-RpcClientOptions& rpc_of(KvClientOptions& options) { return options.rpc; }
+static RpcClientOptions& rpc_of(RpcClientOptions& options) { return options; }
+static RpcClientOptions& rpc_of(KvClientOptions& options) { return options.rpc; }
 
 template <typename Options>
 struct ServerAddress {
@@ -39,8 +38,6 @@ struct GroupAddress {
   static std::vector<std::string>& peers(Options& options) { return options.group.peers; }
   static std::string& name(Options& options) { return options.group.service; }
 };
-
-}  // namespace
 
 template <>
 struct Address<RpcClientOptions> : ServerAddress<RpcClientOptions> {};

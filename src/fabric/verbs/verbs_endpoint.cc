@@ -168,8 +168,7 @@ inline bool VerbsEndpoint::can_flush(const WorkRequest& flush) const {
 }
 
 /// A WRITE and the FLUSH of it, which the RNIC takes by another interface. False: nothing was done.
-/// Apart: what has no FLUSH needs fewer registers then.
-bool VerbsEndpoint::post_flushed(std::span<const WorkRequest, 2> requests) {
+inline bool VerbsEndpoint::post_flushed(std::span<const WorkRequest, 2> requests) {
   if (requests_.known_at_once() < 2 && !find_two()) return false;
   const std::uint64_t number = requests_.push_index();
   if (!can_flush(requests[1])) return false;
@@ -199,11 +198,11 @@ bool VerbsEndpoint::make_ready(const WorkRequest& first) {
 /// What most updates are goes to the RNIC with few questions, and without a loop: a WRITE and what
 /// follows it, or one message. Anything else by post_several.
 Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
-  if (requests.size() == 2) {
-    const auto two = requests.first<2>();
-    if (two[1].opcode == Opcode::Flush ? post_flushed(two) : post_straight(two))
-      return std::size_t{2};
+  if (requests.size() == 2 && requests[1].opcode == Opcode::Flush) {
+    if (post_flushed(requests.first<2>())) return std::size_t{2};
+    return post_several(requests);
   }
+  if (requests.size() == 2 && post_straight(requests.first<2>())) return std::size_t{2};
   if (requests.size() == 1 && post_straight(requests.first<1>())) return std::size_t{1};
   return post_several(requests);
 }

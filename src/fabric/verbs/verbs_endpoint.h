@@ -84,7 +84,7 @@ class VerbsEndpoint final : public Endpoint {
   template <std::size_t count>
   bool post_straight(std::span<const WorkRequest, count> requests);
   bool can_flush(const WorkRequest& flush) const;
-  [[gnu::noinline]] bool post_flushed(std::span<const WorkRequest, 2> requests);
+  bool post_flushed(std::span<const WorkRequest, 2> requests);
   [[gnu::noinline]] bool find_two();
   [[gnu::noinline]] bool make_ready(const WorkRequest& first);
   [[gnu::noinline]] Result<std::size_t> post_several(std::span<const WorkRequest> requests);
