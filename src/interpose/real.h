@@ -2,6 +2,7 @@
 #pragma once
 
 #include "interpose/backend.h"
+#include "interpose/lookups.h"
 #include "interpose/own_code.h"
 
 #include <dlfcn.h>
@@ -26,12 +27,13 @@ class Real {
 
  private:
   Function* look_up() {
-    void* symbol = ::dlsym(RTLD_NEXT, name_);
+    void* symbol = real_dlsym()(RTLD_NEXT, name_);
     if (symbol == nullptr) {
       // Never closed: the program has it open, or calls nothing of it.
       void* const library = ::dlopen(library_, RTLD_LAZY | RTLD_NOLOAD);
-      if (library != nullptr) symbol = ::dlsym(library, name_);
+      if (library != nullptr) symbol = real_dlsym()(library, name_);
     }
+    if (symbol == nullptr) symbol = looked_up(name_);  // of a library with another name
     if (symbol == nullptr) {
       say("called, but the library that has it is not loaded: ", name_);
       std::abort();

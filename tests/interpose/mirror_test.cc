@@ -135,6 +135,17 @@ TEST_F(MirrorRun, WhatEachLibraryPersistsIsOnTheReplicas) {
   EXPECT_EQ(equal_copies(file), 0);
 }
 
+// The libraries are loaded while the program runs, for itself alone, and their functions are looked
+// up by handle, as ctypes of Python does.
+TEST_F(MirrorRun, WhatAProgramLoadsWhileItRunsIsMirrored) {
+  const std::string file = place_.file("file");
+  const auto ran = document(mirrored(file, {LOADER, file}));
+  EXPECT_TRUE(ran["ok"].get<bool>()) << ran;
+  EXPECT_EQ(ran["flushes"], 7) << ran;
+  EXPECT_EQ(part_of(file, 6 * 4096, 1), std::string(1, '\1'));
+  EXPECT_GE(equal_copies(file), 2);
+}
+
 TEST_F(MirrorRun, AFileThatGrowsIsFollowed) {
   const std::string file = place_.file("file");
   const Outcome ran = cli::run(mirrored(file, {CLIENT, "grow", file, "20"}));

@@ -133,6 +133,14 @@ TEST_P(RecordPersists, FunctionPointersOfLibpmem2AreSeen) {
   EXPECT_EQ(sum(document, "epochs"), 50u);
 }
 
+TEST_P(RecordPersists, WhatAProgramLoadsWhileItRunsIsSeen) {
+  const json document = record({LOADER, file()});
+  EXPECT_EQ(sum(document, "flushes"), 7u);
+  EXPECT_EQ(sum(document, "changed_lines"), 7u);
+  EXPECT_EQ(sum(document, "epochs"), 7u);
+  EXPECT_EQ(document["fences"], 1) << "msync";
+}
+
 TEST_F(Record, MsyncOfAPlainMappingIsADurabilityFence) {
   const json document = of_client("msync", 25);
   EXPECT_EQ(sum(document, "epochs"), 25u);
