@@ -9,6 +9,9 @@
  *   client pmem FILE COUNT          libpmem: per round a copy with a drain, two lines and a drain,
  *                                   and a persist of a line that did not change
  *   client pmem2 FILE COUNT         libpmem2, by function pointers: a persist, and a copy
+ *   client each FILE COUNT          libpmem: each function that makes something durable once, of a
+ *                                   page of its own
+ *   client each2 FILE COUNT         libpmem2: the same
  *   client msync FILE COUNT         no library: stores, and msync
  *   client grow FILE COUNT          libpmem: the file grows to twice its size, and is mapped again
  *   client closes FILE COUNT        closes what it does not know, as daemons do, has files of its
@@ -202,6 +205,104 @@ static int with_pmem2(const char* path, uint64_t count) {
   pmem2_map_delete(&map);
   pmem2_source_delete(&source);
   return pmem2_config_delete(&config);
+}
+
+enum { kPage = 4096 };
+
+/* A page that nothing else is done to, with its first word stored. */
+static char* store(char** next, uint64_t value) {
+  char* page = *next;
+  *next += kPage;
+  memcpy(page, &value, sizeof value);
+  return page;
+}
+
+static char* skip(char** next) {
+  char* page = *next;
+  *next += kPage;
+  return page;
+}
+
+static int flush_by_each(char** next, uint64_t value) {
+  pmem_persist(store(next, value), kLine);
+  pmem_flush(store(next, value), kLine);
+  pmem_drain();
+  if (pmem_msync(store(next, value), kLine) != 0) return fail("pmem_msync", pmem_errormsg());
+  char* page = store(next, value);
+  pmem_deep_flush(page, kLine);
+  if (pmem_deep_drain(page, kLine) != 0) return fail("pmem_deep_drain", pmem_errormsg());
+  if (pmem_deep_persist(store(next, value), kLine) != 0) {
+    return fail("pmem_deep_persist", pmem_errormsg());
+  }
+  return 0;
+}
+
+static void copy_by_each(char** next, const struct line* from) {
+  pmem_memmove_persist(skip(next), from, kLine);
+  pmem_memcpy_persist(skip(next), from, kLine);
+  pmem_memset_persist(skip(next), 1, kLine);
+  pmem_memmove_nodrain(skip(next), from, kLine);
+  pmem_memcpy_nodrain(skip(next), from, kLine);
+  pmem_memset_nodrain(skip(next), 1, kLine);
+  pmem_drain();
+  pmem_memmove(skip(next), from, kLine, 0);
+  pmem_memcpy(skip(next), from, kLine, 0);
+  pmem_memset(skip(next), 1, kLine, 0);
+  pmem_memcpy(skip(next), from, kLine, PMEM_F_MEM_NODRAIN);
+  pmem_drain();
+  char* page = skip(next);
+  pmem_memset(page, 1, kLine, PMEM_F_MEM_NOFLUSH);
+  pmem_persist(page, kLine);
+}
+
+static int each_of_pmem(const char* path, uint64_t count) {
+  const struct line from = {count, ""};
+  size_t length = 0;
+  char* next = pmem_map_file(path, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (next == NULL) return fail("pmem_map_file", pmem_errormsg());
+  copy_by_each(&next, &from);
+  return flush_by_each(&next, count);
+}
+
+static struct pmem2_map* map_by_pmem2(const char* path) {
+  struct pmem2_config* config = NULL;
+  struct pmem2_source* source = NULL;
+  struct pmem2_map* map = NULL;
+  const int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, kFileBytes) != 0 || pmem2_config_new(&config) != 0 ||
+      pmem2_source_from_fd(&source, file) != 0 ||
+      pmem2_config_set_required_store_granularity(config, PMEM2_GRANULARITY_PAGE) != 0 ||
+      pmem2_map_new(&map, config, source) != 0) {
+    fail("pmem2_map_new", pmem2_errormsg());
+  }
+  return map;
+}
+
+static int each_of_pmem2(const char* path, uint64_t count) {
+  const struct line from = {count, ""};
+  struct pmem2_map* map = map_by_pmem2(path);
+  if (map == NULL) return 1;
+  const pmem2_persist_fn persist = pmem2_get_persist_fn(map);
+  const pmem2_flush_fn flush = pmem2_get_flush_fn(map);
+  const pmem2_drain_fn drain = pmem2_get_drain_fn(map);
+  const pmem2_memcpy_fn copy = pmem2_get_memcpy_fn(map);
+  const pmem2_memset_fn set = pmem2_get_memset_fn(map);
+  char* next = pmem2_map_get_address(map);
+  persist(store(&next, count), kLine);
+  flush(store(&next, count), kLine);
+  drain();
+  pmem2_get_memmove_fn(map)(skip(&next), &from, kLine, 0);
+  copy(skip(&next), &from, kLine, 0);
+  set(skip(&next), 1, kLine, 0);
+  copy(skip(&next), &from, kLine, PMEM2_F_MEM_NODRAIN);
+  drain();
+  char* page = skip(&next);
+  set(page, 1, kLine, PMEM2_F_MEM_NOFLUSH);
+  persist(page, kLine);
+  if (pmem2_deep_flush(map, store(&next, count), kLine) != 0) {
+    return fail("pmem2_deep_flush", pmem2_errormsg());
+  }
+  return 0;
 }
 
 static int without_library(const char* path, uint64_t count, int silent, int shrinks) {
@@ -754,6 +855,8 @@ int main(int argc, char** argv) {
   if (threads < 1 || threads > kThreadsMax) return 2;
   if (strcmp(how, "pmem") == 0) return with_pmem(argv[2], count);
   if (strcmp(how, "pmem2") == 0) return with_pmem2(argv[2], count);
+  if (strcmp(how, "each") == 0) return each_of_pmem(argv[2], count);
+  if (strcmp(how, "each2") == 0) return each_of_pmem2(argv[2], count);
   if (strcmp(how, "msync") == 0) return without_library(argv[2], count, 0, 0);
   if (strcmp(how, "shrink") == 0) return without_library(argv[2], count, 0, 1);
   if (strcmp(how, "silent") == 0) return without_library(argv[2], count, 1, 0);

@@ -121,10 +121,20 @@ class MirrorRun : public testing::Test {
   const test::TestDirectory place_;
 };
 
-TEST_F(MirrorRun, WhatEachLibraryPersistsIsOnTheReplicas) {
+// Persistent memory, as libpmem takes it, and ordinary files.
+class MirrorRunOn : public MirrorRun, public testing::WithParamInterface<const char*> {
+ protected:
+  MirrorRunOn() { ::setenv("PMEM_IS_PMEM_FORCE", GetParam(), 1); }
+};
+
+INSTANTIATE_TEST_SUITE_P(MemoryAndFiles, MirrorRunOn, testing::Values("1", "0"));
+
+TEST_P(MirrorRunOn, WhatEachLibraryPersistsIsOnTheReplicas) {
   const std::string file = place_.file("file");
-  for (const std::string how : {"pmem", "pmem2", "msync"}) {
-    const Outcome ran = cli::run(mirrored(file, {CLIENT, how, file, "50"}));
+  int count = 50;
+  for (const std::string how : {"pmem", "each", "pmem2", "each2", "msync"}) {
+    // Another number each time: what is stored is not there already.
+    const Outcome ran = cli::run(mirrored(file, {CLIENT, how, file, std::to_string(++count)}));
     EXPECT_EQ(ran.status, 0) << how << ": " << ran.err;
     EXPECT_GE(equal_copies(file), 2) << how;
   }
@@ -133,6 +143,26 @@ TEST_F(MirrorRun, WhatEachLibraryPersistsIsOnTheReplicas) {
   whole[12345] = static_cast<char>(whole[12345] + 1);
   cli::write_file(file, whole);
   EXPECT_EQ(equal_copies(file), 0);
+}
+
+// On a file libpmemobj persists by pmem_msync. Expect: what four threads counted is on the
+// replicas.
+TEST_P(MirrorRunOn, WhatLibpmemobjPersistsIsOnTheReplicas) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "obj", file, "777", "4"}));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const std::string copy = copy_at(0, std::filesystem::file_size(file));
+  int counted = 0;
+  for (std::size_t line = 0; line + 64 <= copy.size(); line += 64) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, copy.data() + line, sizeof value);
+    counted += value == 777 ? 1 : 0;
+  }
+  EXPECT_EQ(counted, 4);
+  cli::write_file(place_.file("copy"), copy);
+  const std::vector<std::string> check{"check", place_.file("copy")};
+  const Outcome sound = cli::CommandProcess(check, "/dev/null", "", "/usr/bin/pmempool").wait();
+  EXPECT_EQ(sound.status, 0) << sound.out << sound.err;
 }
 
 // The libraries are loaded while the program runs, for itself alone, and their functions are looked

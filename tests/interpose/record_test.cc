@@ -133,6 +133,20 @@ TEST_P(RecordPersists, FunctionPointersOfLibpmem2AreSeen) {
   EXPECT_EQ(sum(document, "epochs"), 50u);
 }
 
+// Each has a page of its own: ranges flushed, drains, and those of them that are for the medium.
+TEST_P(RecordPersists, EachFunctionCountsOnce) {
+  const auto expect_counts = [this](const std::string& how, int flushes, int drains, int fences) {
+    const json document = of_client(how, 25);
+    EXPECT_EQ(document["all"]["flushes"], flushes) << how;
+    EXPECT_EQ(document["all"]["changed_lines"], flushes) << how;
+    EXPECT_EQ(document["all"]["drains"], drains) << how;
+    EXPECT_EQ(document["all"]["epochs"], drains) << how;
+    EXPECT_EQ(document["fences"], fences) << how;
+  };
+  expect_counts("each", 16, 14, 2);
+  expect_counts("each2", 8, 8, 1);
+}
+
 TEST_P(RecordPersists, WhatAProgramLoadsWhileItRunsIsSeen) {
   const json document = record({LOADER, file()});
   EXPECT_EQ(sum(document, "flushes"), 7u);
