@@ -570,7 +570,8 @@ Program::Parsed Program::parse(int argc, const char* const* argv) {
     return Parsed::Right;
   } catch (const CLI::RequiredError& error) {
     // A word that nobody knows is the likelier mistake than what is missing.
-    const auto unknown = app_->remaining(true);
+    auto unknown = app_->remaining(true);
+    std::erase(unknown, "--");  // known everywhere
     fmt::print(stderr, "{}",
                unknown.empty() ? wrong_words(*app_, missing_words(plain_words(error)))
                                : unknown_words(*app_, unknown));

@@ -140,8 +140,7 @@ Result<void> close_files(MirrorChannel::Files& files, const MirrorChannel& chann
   return {};
 }
 
-Result<Ran> run_mirrored(const MirrorRunOptions& options) {
-  PERDURE_TRY(maps, parse_maps(options.maps));
+Result<Ran> run_mirrored(const MirrorRunOptions& options, const std::vector<MapOption>& maps) {
   PERDURE_TRY(program, find_interposable(options.program.front()));
   MirrorChannel::Files files;
   for (const MapOption& map : maps) {
@@ -182,7 +181,12 @@ nlohmann::ordered_json run_json(const Ran& ran) {
 }
 
 ExitStatus run_mirror_run(const MirrorRunOptions& options) {
-  const auto ran = run_mirrored(options);
+  const auto maps = parse_maps(options.maps);
+  if (!maps.ok()) {
+    const ExitStatus refused = refuse(maps.error(), options.format);
+    return maps.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : refused;
+  }
+  const auto ran = run_mirrored(options, *maps);
   if (!ran.ok()) return refuse(ran.error(), options.format);
   if (options.format == Format::Json) print(json_text(run_json(*ran), 2) + "\n");
   if (!ran->mirrored.ok()) return fail(ran->mirrored.error());

@@ -608,5 +608,21 @@ TEST(Usage, WhatIsMissingIsNamedAndWhatWouldDo) {
   for (const auto& [words, said] : cases) expect_mistake(words, said);
 }
 
+TEST(Usage, WhatMirrorRunMirrorsHasToBeNamed) {
+  const std::pair<Words, std::string> cases[] = {
+      {{}, "--map is required"},
+      {{"--map", "tree"}, "'tree' is not FILE=POOL"},
+      {{"--map", "/tmp/a=a", "--map", "/tmp/a=b"}, "is that of another --map"},
+  };
+  for (const auto& [maps, said] : cases) {
+    Words words{"mirror", "run", "--peers", "127.0.0.1:1"};
+    words.insert(words.end(), maps.begin(), maps.end());
+    words.insert(words.end(), {"--", "true"});
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2) << outcome.out << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, said)) << outcome.err;
+  }
+}
+
 }  // namespace
 }  // namespace perdure::cli
