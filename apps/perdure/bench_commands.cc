@@ -8,6 +8,7 @@ void add_bench_commands(Command app) {
   bench.require_subcommand();
   add_bench_remotelog(bench);
   add_bench_limits(bench);
+  add_bench_mirror(bench);
   add_bench_files(bench);
   add_bench_rpc(bench);
 }

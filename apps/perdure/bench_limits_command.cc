@@ -1,4 +1,4 @@
-// `perdure bench limits`.
+// `perdure bench limits`, and `perdure bench mirror`, which is some of its questions.
 #include "bench/bare.h"
 #include "bench/limits.h"
 #include "bench_commands.h"
@@ -109,6 +109,24 @@ ExitStatus limits(LimitsArguments arguments) {
   return all ? ExitStatus::Ok : ExitStatus::Failed;
 }
 
+using Arguments = std::shared_ptr<LimitsArguments>;
+
+void add_sizes(Command command, const Arguments& arguments) {
+  command.add_option("--rounds", arguments->options.rounds, "Rounds of each comparison")
+      .range(std::size_t{1}, std::size_t{1000})
+      .capture_default();
+  command.add_option("--samples", arguments->options.samples, "Appends per round")
+      .range(std::uint64_t{50}, std::uint64_t{10'000'000})
+      .capture_default();
+}
+
+void add_results(Command command, const Arguments& arguments) {
+  add_format_option(command, arguments->format);
+  add_result_file_option(command, "--output", arguments->output, "Write the result there");
+  add_result_file_option(command, "--report", arguments->report, "Write an HTML report there");
+  run_with(command, [arguments] { return limits(*arguments); });
+}
+
 }  // namespace
 
 void add_bench_limits(Command bench) {
@@ -121,12 +139,7 @@ void add_bench_limits(Command bench) {
                   "tcp, shm, verbs (the first RNIC of this machine), or all: tcp and shm")
       .is_member({"tcp", "shm", "verbs", "all"})
       .capture_default();
-  command.add_option("--rounds", arguments->options.rounds, "Rounds of each comparison")
-      .range(std::size_t{1}, std::size_t{1000})
-      .capture_default();
-  command.add_option("--samples", arguments->options.samples, "Appends per round")
-      .range(std::uint64_t{50}, std::uint64_t{10'000'000})
-      .capture_default();
+  add_sizes(command, arguments);
   command
       .add_option("--idle-seconds", arguments->options.idle_seconds,
                   "For how long idle processes are watched")
@@ -135,16 +148,29 @@ void add_bench_limits(Command bench) {
   command.add_option("--only", arguments->options.only,
                      "Only questions whose name has this in it, for example \"one in flight\"");
   command.add_flag("--list", arguments->list, "Print the names of the questions, and ask none");
-  add_format_option(command, arguments->format);
-  add_result_file_option(command, "--output", arguments->output, "Write the result there");
-  add_result_file_option(command, "--report", arguments->report, "Write an HTML report there");
+  add_results(command, arguments);
   add_examples(command,
                "  perdure bench limits\n"
                "  perdure bench limits --fabric tcp --only \"one in flight\" --rounds 15\n"
                "  perdure bench limits --fabric verbs --samples 200\n"
                "  perdure bench limits --format json --report limits.html\n"
                "It exits with 1 if a target was missed or a question got no answer.\n");
-  run_with(command, [arguments] { return limits(*arguments); });
+}
+
+void add_bench_mirror(Command bench) {
+  const Command command = bench.add_subcommand(
+      "mirror", "Mirrors beside a bare libfabric program: bench limits --only mirror");
+  auto arguments = std::make_shared<LimitsArguments>();
+  arguments->options.only = "mirror";
+  command.add_option("--fabric", arguments->fabric, "tcp, shm, or all: both")
+      .is_member({"tcp", "shm", "all"})
+      .capture_default();
+  add_sizes(command, arguments);
+  add_results(command, arguments);
+  add_examples(command,
+               "  perdure bench mirror\n"
+               "  perdure bench mirror --fabric shm --format json\n"
+               "It exits with 1 if a target was missed or a question got no answer.\n");
 }
 
 }  // namespace perdure::app

@@ -78,6 +78,20 @@ TEST(Limits, AllocationsAreCountedWithOneAndWithManyInFlight) {
       << outcome.out;
 }
 
+TEST(BenchMirror, AsksTheQuestionsOfMirrorsAlone) {
+  CommandProcess bench(
+      {"bench", "mirror", "--fabric", "shm", "--rounds", "1000", "--samples", "50"});
+  const Deadline soon = Deadline::after(std::chrono::seconds(100));
+  while (bench.running() && bench.err().empty() && !soon.passed()) {
+    test::pause_for(std::chrono::milliseconds(50));
+  }
+  bench.send(SIGINT);
+  const Outcome outcome = bench.wait();
+  EXPECT_TRUE(contains(outcome.err, " %: shm: mirror: 64 B durable, round ")) << outcome.err;
+  EXPECT_FALSE(contains(outcome.err, kQuestion)) << outcome.err;
+  EXPECT_EQ(run({"bench", "mirror", "--fabric", "verbs"}).status, 2);
+}
+
 TEST(BenchRpc, AFigureOfWhichNothingRanIsNoSuccess) {
   const Outcome outcome = run({"bench", "rpc", "14", "--fabric", "emu", "--designs", "fasst"});
   EXPECT_EQ(outcome.status, 1) << outcome.out;
