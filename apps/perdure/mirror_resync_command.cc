@@ -2,6 +2,7 @@
 // as it takes to bring all replicas, or the lost local memory, to what is newest.
 #include "core/byte_text.h"
 #include "core/clock.h"
+#include "core/descriptor.h"
 #include "core/errno_error.h"
 #include "core/json.h"
 #include "core/try.h"
@@ -10,15 +11,18 @@
 #include "output.h"
 #include "pmem/sync_directory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <new>
 #include <optional>
+#include <vector>
 
 namespace perdure::app {
 namespace {
@@ -143,6 +147,19 @@ ExitStatus report(const Brought& brought, const std::string& what, Format format
   return all && brought.ended.ok() ? ExitStatus::Ok : ExitStatus::Failed;
 }
 
+/// A file of `perdure mirror run` may be shorter than its mirror, which the run takes care of.
+Result<void> check_length(const std::string& local, std::uint64_t mirrored) {
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(local, failed)) return {};
+  const std::uint64_t bytes = std::filesystem::file_size(local, failed);
+  if (failed || bytes >= mirrored) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("'{}' has {} B, and the mirror {}: if it is a file of `perdure mirror "
+                           "run`, its next run brings the replicas to equal, as resync does "
+                           "without --local",
+                           local, bytes, mirrored)};
+}
+
 ExitStatus run_resync(const ResyncCommand& command) {
   std::uint64_t bytes = 0;
   {
@@ -153,6 +170,9 @@ ExitStatus run_resync(const ResyncCommand& command) {
   std::unique_ptr<std::byte[]> scratch;  // outlives the mirror
   std::optional<Result<MirrorMemory>> memory;
   if (!command.local.empty()) {
+    if (const auto fits = check_length(command.local, bytes); !fits.ok()) {
+      return refuse(fits.error(), command.format);
+    }
     memory.emplace(MirrorMemory::file(command.local));
   } else {
     scratch.reset(new (std::nothrow) std::byte[bytes]());
@@ -172,15 +192,65 @@ ExitStatus run_resync(const ResyncCommand& command) {
   return report(*brought, "", command.format);
 }
 
-/// The name of a file that is whole, durable before anybody is told.
-Result<void> give_name(const std::string& half, const std::string& path) {
+/// Whether nothing but zeros is in the file from there on.
+Result<bool> is_zeros_behind(const Descriptor& file, std::uint64_t at) {
+  std::vector<char> piece(std::size_t{1} << 20);
+  for (;;) {
+    const auto offset = static_cast<off_t>(at);
+    const ssize_t read = ::pread(file.number(), piece.data(), piece.size(), offset);
+    if (read < 0) return errno_error("the restored file can not be read", errno);
+    if (read == 0) return true;
+    const auto end = piece.begin() + read;
+    if (std::any_of(piece.begin(), end, [](char each) { return each != 0; })) return false;
+    at += static_cast<std::uint64_t>(read);
+  }
+}
+
+/// Cuts off the zeros behind the end of a file that had so many bytes, as its replicas tell.
+/// Durable. False: something else is there, and nothing is cut off.
+Result<bool> cut_to(const std::string& half, const std::string& path, std::uint64_t bytes) {
+  const Descriptor file(::open(half.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.number() < 0) return errno_error(half, errno);
+  PERDURE_TRY(zeros, is_zeros_behind(file, bytes));
+  if (!zeros) {
+    print_warning(
+        fmt::format("'{}' had {} B, as its replicas tell, and they hold something behind "
+                    "that: it is as long as the mirror",
+                    path, bytes));
+    return false;
+  }
+  const bool cut =
+      ::ftruncate(file.number(), static_cast<off_t>(bytes)) == 0 && ::fsync(file.number()) == 0;
+  if (!cut) return errno_error(fmt::format("can not cut '{}'", half), errno);
+  return true;
+}
+
+/// Of a file whose length no replica tells, as those of earlier builds: what was kept beside it.
+void warn_of_length(const std::string& path, std::uint64_t mirrored, std::uint64_t bytes) {
+  if (bytes == 0 || bytes >= mirrored) return;
+  print_warning(
+      fmt::format("'{0}' had {1} B when it was mirrored last, and is as long as the "
+                  "mirror now: `truncate -s {1} '{0}'` cuts off the zeros behind its end",
+                  path, bytes));
+}
+
+/// The name of a file that is whole, durable before anybody is told. Returns how long it is.
+Result<std::uint64_t> give_name(const std::string& half, const std::string& path,
+                                std::uint64_t mirrored) {
   const mirror::LocalStateFile of_half(half);
   const mirror::LocalStateFile of_path(path);
   PERDURE_TRY(state, of_half.read());
+  std::uint64_t length = mirrored;
+  if (state && state->bytes != 0 && state->bytes < mirrored) {
+    PERDURE_TRY(cut, cut_to(half, path, state->bytes));
+    if (cut) length = state->bytes;
+  }
   if (state) {
-    // How long the file was is known on, since the restored one is as long as the mirror.
     const auto before = of_path.read();
-    if (before.ok() && *before && (*before)->id == state->id) state->bytes = (*before)->bytes;
+    if (state->bytes == 0 && before.ok() && *before && (*before)->id == state->id) {
+      state->bytes = (*before)->bytes;
+      warn_of_length(path, mirrored, state->bytes);
+    }
     // What is said of a file must never be said of the one before it.
     PERDURE_TRY_VOID(of_path.write({state->id, state->epoch, false, state->bytes}));
   }
@@ -189,7 +259,8 @@ Result<void> give_name(const std::string& half, const std::string& path) {
   }
   PERDURE_TRY_VOID(pmem::sync_directory_of(path));
   if (state) PERDURE_TRY_VOID(of_path.write(*state));
-  return of_half.remove();
+  PERDURE_TRY_VOID(of_half.remove());
+  return length;
 }
 
 /// What an earlier restore left is taken over, unless that one still runs.
@@ -230,10 +301,9 @@ ExitStatus run_restore(const ResyncCommand& command) {
     }
     return refuse(brought.error(), command.format);
   }
-  if (const auto named = give_name(half, local); !named.ok()) {
-    return refuse(named.error(), command.format);
-  }
-  const std::string what = fmt::format("restored {} to {}\n", format_bytes(bytes), command.local);
+  const auto length = give_name(half, local, bytes);
+  if (!length.ok()) return refuse(length.error(), command.format);
+  const std::string what = fmt::format("restored {} to {}\n", format_bytes(*length), command.local);
   const ExitStatus status = report(*brought, what, command.format);
   if (status == ExitStatus::Ok || !brought->ended.ok()) return status;
   print_warning("the file is whole, and a replica is still away: resync when it is back");
@@ -311,6 +381,9 @@ void add_mirror_resync(Command mirror) {
       .group("Writer");
   add_examples(restoring,
                "  perdure mirror restore --peers a:7470,b:7470 --pool tree --local /data/tree\n"
+               "A file of `perdure mirror run` is as long as it was mirrored last; if all was\n"
+               "written by a build that kept no length, it is as long as the mirror, with zeros\n"
+               "behind its end (truncate).\n"
                "Exit status: 0 the file is whole, 1 it could not be restored and the file is as\n"
                "it was, 4 what a pool says is damaged.");
   run_with(restoring, [restore] { return run_restore(*restore); });

@@ -64,11 +64,14 @@ std::optional<ReplicaState> decode_state(std::span<const std::byte> bytes) {
   if (!checksum_holds(bytes) || (flags & kWritten) == 0) return std::nullopt;
   return ReplicaState{generation_of(load<std::uint64_t>(bytes.data())),
                       generation_of(load<std::uint64_t>(bytes.data() + 8)),
-                      (flags & kComplete) != 0, (flags & kClosed) != 0,
-                      load<std::uint32_t>(bytes.data() + 20)};
+                      (flags & kComplete) != 0,
+                      (flags & kClosed) != 0,
+                      load<std::uint32_t>(bytes.data() + 20),
+                      load<std::uint64_t>(bytes.data() + 24)};
 }
 
-/// Whether it may be a state that was being written: before that it was zero.
+/// Whether it may be the first state that was being written, an incomplete one: before that it was
+/// zero.
 bool may_be_state(std::span<const std::byte> bytes) {
   return all_zero(bytes.subspan(24, kCrcAt - 24));
 }
@@ -102,6 +105,7 @@ StateBytes encode_state(const ReplicaState& state) {
   store(bytes.data() + 16,
         kWritten | (state.complete ? kComplete : 0u) | (state.closed ? kClosed : 0u));
   store(bytes.data() + 20, state.written_in);
+  store(bytes.data() + 24, state.file_bytes);
   store(bytes.data() + kCrcAt, crc32c(std::span(bytes).first(kCrcAt)));
   return bytes;
 }

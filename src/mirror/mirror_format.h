@@ -27,7 +27,9 @@
 //   16      4     flags       1 complete, 2 closed, 4 written (always)
 //   20      4     written_in  of the writers up to that generation, the epoch of the last one that
 //                             could begin an update; 0: the generation's own
-//   24      36    zero
+//   24      8     file_bytes  complete: how long the local file is; 0: as the mirror, or not known,
+//                             as of replicas of earlier builds
+//   32      28    zero
 //   60      4     crc32c      of bytes 0..60
 //
 // What a crash can leave behind. Of the header first all but the magic is made durable, then the
@@ -82,6 +84,7 @@ struct ReplicaState {
   bool complete = false;
   bool closed = false;
   std::uint32_t written_in = 0;
+  std::uint64_t file_bytes = 0;
   bool operator==(const ReplicaState&) const = default;
   /// The newest generation that it tells of.
   Generation newest() const { return complete ? generation : known; }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "mirror/dirty_pages.h"
@@ -39,6 +40,18 @@ TEST(MirrorFormat, ReadsBackAndABlankPoolIsBlank) {
   ASSERT_TRUE(start.ok());
   EXPECT_EQ(start->header, (MirrorHeader{3, 2, 77, 4096}));
   EXPECT_EQ(start->state, complete(4, 1));
+}
+
+// How long the local file is has taken the place of zeros. Expect: a state of before that is read,
+// and says nothing of it.
+TEST(MirrorFormat, AStateTellsHowLongTheLocalFileIs) {
+  ReplicaState state = complete(4, 1);
+  EXPECT_EQ(decode_start(pool_of(state, state))->state->file_bytes, 0U);
+  const StateBytes before = encode_state(state);
+  EXPECT_TRUE(std::all_of(before.begin() + 24, before.begin() + 60,
+                          [](std::byte each) { return each == std::byte{}; }));
+  state.file_bytes = 0x0123456789;
+  EXPECT_EQ(decode_start(pool_of(state, state))->state, state);
 }
 
 // The state is written first, then its copy. Expect: whatever tore, what is read is the old one or

@@ -255,6 +255,7 @@ class ReplicatedMirror {
   bool writer_seen_ = false;             // another one, when opening asked
   Generation found_;                     // the newest of earlier writers
   std::uint32_t written_in_ = 0;         // the last epoch of them in which an update could begin
+  std::uint64_t file_bytes_ = 0;         // of the local file, as the newest replicas tell of it
   std::optional<LocalState> local_was_;  // when it got its sessions
   std::uint32_t generation_count_ = 0;
   bool generation_over_ = false;  // a replica of it was lost: the next has to be durable

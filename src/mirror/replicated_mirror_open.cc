@@ -297,6 +297,7 @@ Result<void> ReplicatedMirror::find_mirror() {
   found_ = sources.newest;
   written_in_ = last_written(starts);
   for (const std::size_t index : sources.replicas) replicas_[index].is_source = true;
+  if (!sources.replicas.empty()) file_bytes_ = starts[sources.replicas.front()]->state->file_bytes;
   if (options_.start == MirrorStart::Replicas) PERDURE_TRY_VOID(restore());
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     if (!replicas_[index].connection) continue;
@@ -475,11 +476,13 @@ Result<void> ReplicatedMirror::check_local_counts() const {
 }
 
 /// From here on the local file is this writer's: said before a replica says that it is. How long it
-/// was stays there where this writer does not know.
+/// was is what the replica tells that is copied, and else stays there where this writer does not
+/// know.
 Result<void> ReplicatedMirror::note_local(bool whole) const {
-  std::uint64_t bytes = local_state_.file_bytes();
+  const bool copied = options_.start == MirrorStart::Replicas;
+  std::uint64_t bytes = copied ? file_bytes_ : local_state_.file_bytes();
   const auto before = local_state_.read();
-  if (bytes == 0 && before.ok() && *before && (*before)->id == header_->id) {
+  if (bytes == 0 && !copied && before.ok() && *before && (*before)->id == header_->id) {
     bytes = (*before)->bytes;
   }
   return local_state_.write({header_->id, epoch_.value, whole, bytes});

@@ -293,6 +293,7 @@ bool ReplicatedMirror::write_state(Replica& replica, bool complete, bool closed)
   state.closed = closed;
   const bool ours = (complete || established_) && !options_.only_copies;
   state.written_in = ours ? epoch_.value : written_in_;
+  if (complete) state.file_bytes = options_.only_copies ? file_bytes_ : local_state_.file_bytes();
   if (!complete) state.generation = {};
   if (!take_all_answers(replica)) return false;
   if (auto written = replica.connection->write_state(state); !written) {

@@ -379,6 +379,25 @@ TEST_F(MirrorMemories, AFileThatHasLostItsEndDoesNotCount) {
   EXPECT_TRUE(reopen(MirrorStart::Local, *local_, state_).ok());
 }
 
+// Expect: how long the file is comes from the replicas where nothing is kept beside it any more,
+// also after a writer that only copied; not after one that says nothing of it.
+TEST_F(MirrorMemories, ReplicasTellHowLongTheFileIs) {
+  const LocalStateFile of_file(place_.file("tree"), 3 * kBytes / 4);
+  const auto elsewhere = *pmem::CrashableRegion::open({kBytes, PersistenceDomain::Dmp});
+  const auto told = [&](const std::string& name) -> std::uint64_t {
+    only_copies_ = true;
+    const LocalStateFile state(place_.file(name));
+    EXPECT_TRUE(reopen(MirrorStart::Replicas, *elsewhere, state).ok());
+    only_copies_ = false;
+    return state.read().value().value_or(LocalState{}).bytes;
+  };
+  ASSERT_TRUE(reopen(MirrorStart::Local, *local_, of_file).ok());
+  EXPECT_EQ(told("one"), 3 * kBytes / 4);
+  EXPECT_EQ(told("two"), 3 * kBytes / 4);
+  ASSERT_TRUE(reopen(MirrorStart::Local, *local_, state_).ok());
+  EXPECT_EQ(told("three"), 0U);
+}
+
 TEST_F(MirrorUpdates, ShortRangesThatAreFlushedGoTogether) {
   std::vector<MirrorTicket> tickets;
   const auto flush = [&](std::uint64_t at, std::uint64_t length) {

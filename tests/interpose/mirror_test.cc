@@ -331,6 +331,75 @@ TEST_F(MirrorRun, AFileThatHasLostItsEndIsRefused) {
   EXPECT_GE(equal_copies(file), 2);
 }
 
+// A file that is lost with all that was kept beside it, and is shorter than its mirror. Expect: it
+// comes back as long as it was, also from replicas that resync has written to since.
+TEST_F(MirrorRun, ARestoredFileIsAsLongAsItWas) {
+  const std::string file = place_.file("file");
+  ASSERT_EQ(cli::run(mirrored(file, {CLIENT, "grow", file, "20"})).status, 0);
+  const std::string whole = cli::read_file(file);
+  ASSERT_EQ(whole.size(), std::size_t{2} << 20);
+  const auto command = [&](const std::string& what, std::vector<std::string> more) {
+    more.insert(more.begin(), {"mirror", what, "--peers", cluster_.all(), "--pool", "orders",
+                               "--take-over", "--transport", "tcp"});
+    return cli::run(more);
+  };
+  const auto restore = [&](const std::string& to) {
+    const Outcome restored = command("restore", {"--local", to});
+    EXPECT_EQ(restored.status, 0) << restored.err;
+    EXPECT_TRUE(cli::contains(restored.out, "restored 2 MiB to")) << restored.out;
+    EXPECT_TRUE(cli::read_file(to) == whole) << std::filesystem::file_size(to);
+  };
+  std::filesystem::remove(file);
+  std::filesystem::remove(file + ".mirror");
+  restore(file);
+  ASSERT_EQ(command("resync", {}).status, 0);
+  restore(place_.file("elsewhere"));
+  const Outcome opened = cli::run(mirrored(file, {"/bin/true"}));
+  EXPECT_TRUE(cli::contains(opened.err, "mapped none of the files")) << opened.err;
+
+  // Negative control: where a replica holds something behind that end, nothing is cut off.
+  constexpr std::uint64_t kBehind = std::uint64_t{3} << 20;
+  for (std::size_t peer = 0; peer < cli::kPeers; ++peer) {
+    cluster_.stop(peer);
+    std::fstream pool(cluster_.pool_file(peer), std::ios::binary | std::ios::in | std::ios::out);
+    pool.seekp(static_cast<std::streamoff>(kDataInFile + kBehind));
+    ASSERT_TRUE(pool.put('x').good());
+    pool.close();
+    cluster_.start(peer);
+  }
+  const std::string longer = place_.file("longer");
+  const Outcome kept = command("restore", {"--local", longer});
+  EXPECT_EQ(kept.status, 0) << kept.err;
+  EXPECT_TRUE(cli::contains(kept.err, "as long as the mirror")) << kept.err;
+  EXPECT_EQ(part_of(longer, kBehind, 1), "x");
+}
+
+// A program of its own goes on with all of a mirror that was a file of `mirror run`. Expect: what
+// is restored after that is as long as its memory.
+TEST_F(MirrorRun, TheLengthIsOfTheLastWriter) {
+  const std::string file = place_.file("file");
+  ASSERT_EQ(cli::run(mirrored(file, {CLIENT, "msync", file, "20"})).status, 0);
+  MirrorOptions options;
+  options.peers = {cluster_.address(0), cluster_.address(1), cluster_.address(2)};
+  options.pool = "orders";
+  options.start = MirrorStart::Replicas;
+  options.transport = Transport::Tcp;
+  options.measure_costs = false;
+  options.take_over = true;
+  std::vector<std::byte> bytes((std::size_t{16} << 20) - 12288);
+  auto mirror = Mirror::open(MirrorMemory::bytes(bytes), options);
+  ASSERT_TRUE(mirror.ok()) << mirror.error().message;
+  ASSERT_TRUE(mirror->wait_in_sync(std::chrono::seconds(30)).ok());
+  ASSERT_TRUE(mirror->close(std::chrono::seconds(30)).ok());
+  const Outcome restored =
+      cli::run({"mirror", "restore", "--peers", cluster_.all(), "--pool", "orders", "--local", file,
+                "--overwrite", "--transport", "tcp"});
+  ASSERT_EQ(restored.status, 0) << restored.err;
+  EXPECT_EQ(std::filesystem::file_size(file), bytes.size());
+  // Its length is known from what was kept beside it, which no replica tells any more.
+  EXPECT_TRUE(cli::contains(restored.err, "truncate -s 1048576")) << restored.err;
+}
+
 // Receive: the same after the file was restored, and opened by others that know nothing of its
 // length. Expect: it is known all the same.
 TEST_F(MirrorRun, HowLongAFileWasIsKeptWhoeverOpensItsMirror) {
@@ -345,6 +414,10 @@ TEST_F(MirrorRun, HowLongAFileWasIsKeptWhoeverOpensItsMirror) {
   EXPECT_TRUE(cli::contains(cli::read_file(file + ".mirror"), said));
   command[1] = "resync";
   command.erase(command.begin() + 8);
+  const Outcome too_short = cli::run(command);
+  EXPECT_EQ(too_short.status, 1);
+  EXPECT_TRUE(cli::contains(too_short.err, "without --local")) << too_short.err;
+  command.erase(command.begin() + 6, command.begin() + 8);
   const Outcome resynced = cli::run(command);
   ASSERT_EQ(resynced.status, 0) << resynced.err;
   EXPECT_TRUE(cli::contains(cli::read_file(file + ".mirror"), said));
