@@ -190,6 +190,7 @@ class ReplicatedMirror {
   Result<void> check_local_before(const Contents& contents) const;
   Result<void> note_local(bool whole) const;
   Error too_few(const std::string& doing) const;
+  Error below_quorum() const;
   Error of_pool(const Replica& replica, const Error& why) const;
   bool claim(Replica& replica);
   void refuse(Replica& replica, Error why);

@@ -202,6 +202,15 @@ Result<void> ReplicatedMirror::connect_all() {
   return {};
 }
 
+/// Of a mirror that is there: also who opens it without those that are missing needs its quorum.
+Error ReplicatedMirror::below_quorum() const {
+  Error error = too_few(fmt::format("opening {}", name()));
+  error.message +=
+      "; bring them back, or, for one that is lost for good, create a blank pool at its address, "
+      "or at another one in its place, and open it with all of them and without_missing";
+  return error;
+}
+
 /// Whether there is a mirror, by what the pools say that were read, and that it is this one and can
 /// be opened; `unread`: others that may be there.
 Result<bool> ReplicatedMirror::find_header(const Starts& starts, std::size_t unread) {
@@ -230,13 +239,17 @@ Result<bool> ReplicatedMirror::find_header(const Starts& starts, std::size_t unr
                              name())};
   }
   PERDURE_TRY_VOID(check_members(starts));
-  if (read + unread < quorum_) return too_few(fmt::format("opening {}", name()));
+  if (read + unread < quorum_) return below_quorum();
   const std::size_t enough = needed(replicas_.size(), quorum_);
   if (legible + unread < enough && !options_.without_missing) {
-    return too_few(
-        fmt::format("opening {}: {} of its replicas are needed to be sure which is the "
-                    "newest, and {} are there",
-                    name(), enough, legible + unread));
+    Error few =
+        too_few(fmt::format("opening {}: {} of its replicas are needed to be sure which is the "
+                            "newest, and {} are there",
+                            name(), enough, legible + unread));
+    few.message +=
+        "; bring back those that are away, or, if you know that they have nothing newer, open it "
+        "without them (without_missing)";
+    return few;
   }
   return true;
 }
@@ -355,8 +368,9 @@ Result<void> ReplicatedMirror::check_members(const Starts& starts) {
   if (header.replicas != replicas_.size() ||
       (options_.quorum != 0 && options_.quorum != header.quorum)) {
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{} has {} replicas and a quorum of {}, not {} and {}", name(),
-                             header.replicas, header.quorum, replicas_.size(),
+                 fmt::format("{} has {} replicas and a quorum of {}, not {} and {}: name "
+                             "all of its peers, also those that are away",
+                             name(), header.replicas, header.quorum, replicas_.size(),
                              options_.quorum == 0 ? quorum_ : options_.quorum)};
   }
   if (header.bytes == bytes_) return {};

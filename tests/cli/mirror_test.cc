@@ -178,7 +178,7 @@ TEST_F(MirrorCommand, RestoreBringsTheLostFileBackByteForByte) {
   // Without the file that counts, the newest replica does.
   EXPECT_EQ(run(command("resync")).status, 0);
   EXPECT_EQ(run(verify()).status, 0);
-  // One replica of three can not tell what is newest; the operator may.
+  // One replica of three can not tell what is newest.
   cluster_.kill(1);
   cluster_.kill(2);
   ASSERT_EQ(::unlink(local_.c_str()), 0);
@@ -188,6 +188,43 @@ TEST_F(MirrorCommand, RestoreBringsTheLostFileBackByteForByte) {
   EXPECT_TRUE(contains(few.err, "[quorum-lost]")) << few.err;
   EXPECT_NE(::access(local_.c_str(), F_OK), 0) << "no part is half made";
   EXPECT_NE(::access((local_ + ".restoring").c_str(), F_OK), 0);
+}
+
+// Two of three peers are lost for good, and the local file. Expect: the operator's word alone
+// brings nothing back, since the quorum is not there; each message says what does: all peers in the
+// list, a blank pool in the place of one that is lost, and that word.
+TEST_F(MirrorCommand, OneReplicaThatIsLeftIsEnoughWithABlankPoolBesideIt) {
+  create();
+  const std::string whole = read_file(local_);
+  ASSERT_EQ(::unlink(local_.c_str()), 0);
+  cluster_.kill(1);
+  cluster_.kill(2);
+  std::filesystem::remove(cluster_.pool_file(1));
+  const auto refused = [&](const std::vector<std::string>& words, const std::string& advice) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_TRUE(contains(outcome.err, advice)) << outcome.err;
+    EXPECT_NE(::access(local_.c_str(), F_OK), 0);
+  };
+  const std::vector<std::string> asked =
+      command("restore", {"--local", local_, "--without-missing"});
+  refused(asked, "create a blank pool at its address");
+  std::vector<std::string> alone = asked;
+  alone[3] = cluster_.address(0);
+  refused(alone, "name all of its peers");
+
+  cluster_.start(1);
+  const Outcome made = run(
+      {"pool", "create", "--peers", cluster_.address(1), "--pool", "orders", "--bytes", "2MiB"});
+  ASSERT_EQ(made.status, 0) << made.err;
+  refused(command("restore", {"--local", local_}), "(without_missing)");
+  const Outcome restored = run(asked);
+  ASSERT_EQ(restored.status, 0) << restored.err;
+  EXPECT_EQ(read_file(local_), whole);
+  // The blank one is a replica now, and the program goes on with the quorum.
+  const json status = json::parse(run(command("status", {"--format", "json"})).out);
+  EXPECT_EQ(status["replicas"][1]["verdict"], "newest") << status;
+  EXPECT_TRUE(open().ok());
 }
 
 // Receive: restore by the name of a symbolic link. Expect: what the link leads to is restored, and
