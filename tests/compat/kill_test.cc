@@ -101,7 +101,7 @@ TEST_P(KilledUnderLoad, NothingCommittedIsLost) {
   start();
   // A process that speaks TCP begins with half a second of libfabric's own.
   const std::uint64_t rounds =
-      GetParam() == std::string("tcp") ? test::rounds(25, 500) : test::rounds(50, 500);
+      GetParam() == std::string("tcp") ? test::rounds(50, 500) : test::rounds(150, 500);
   constexpr std::uint64_t kRestoreEvery = 25;
   for (std::uint64_t number = 1; number <= rounds && !HasFailure(); ++number) {
     SCOPED_TRACE(fmt::format("round {}", number));
