@@ -59,6 +59,16 @@ class MirrorUpdates : public testing::Test {
     }
     ASSERT_TRUE(mirror_->all_in_sync());
   }
+  /// That each replica has executed.
+  std::vector<std::uint64_t> messages() const {
+    std::vector<std::uint64_t> each;
+    for (const auto& server : servers_) {
+      const auto report = server->service().report();
+      EXPECT_TRUE(report.ok());
+      each.push_back(report->pools.at(0).counters.messages);
+    }
+    return each;
+  }
   MirrorTicket begin() {
     local_->bytes()[100] = std::byte{7};
     const auto ticket = mirror_->begin_deep({100, 8});
@@ -83,15 +93,6 @@ class MirrorUpdates : public testing::Test {
 class MirrorOfWrites : public MirrorUpdates {
  protected:
   MirrorOfWrites() : MirrorUpdates(Transport::Roce) {}
-  std::vector<std::uint64_t> messages() const {
-    std::vector<std::uint64_t> each;
-    for (const auto& server : servers_) {
-      const auto report = server->service().report();
-      EXPECT_TRUE(report.ok());
-      each.push_back(report->pools.at(0).counters.messages);
-    }
-    return each;
-  }
   static std::uint64_t durable_word(test::WorldServer& server) {
     const auto bytes = server.region().durable();
     return load<std::uint64_t>(bytes.data() + pmem::kPoolDataOffset + kDataAt + 128);
@@ -396,6 +397,27 @@ TEST_F(MirrorMemories, ReplicasTellHowLongTheFileIs) {
   EXPECT_EQ(told("two"), 3 * kBytes / 4);
   ASSERT_TRUE(reopen(MirrorStart::Local, *local_, state_).ok());
   EXPECT_EQ(told("three"), 0U);
+}
+
+// Receive: three epochs, each to be durable before the next. Expect: one round trip, that of one
+// message.
+TEST_F(MirrorUpdates, AnOrderedUpdateIsOneMessageWhateverItsEpochs) {
+  constexpr std::array<MirrorRange, 2> kEntries{{{4096, 64}, {12288, 200}}};
+  constexpr std::array<MirrorRange, 1> kMark{{{32768, 8}}};
+  const auto before = messages();
+  for (const std::uint64_t at : {64U, 4096U, 12288U, 32768U}) local_->bytes()[at] = std::byte{9};
+  const std::array<MirrorEpoch, 3> epochs{MirrorEpoch(kEntries), MirrorEpoch(kWordRange),
+                                          MirrorEpoch(kMark)};
+  const auto ticket = mirror_->begin(epochs);
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  ASSERT_TRUE(mirror_->wait(*ticket, kPatience).ok());
+  ASSERT_TRUE(mirror_->all_in_sync());
+  for (std::size_t each = 0; each < servers_.size(); ++each) {
+    EXPECT_EQ(messages()[each], before[each] + 1);
+  }
+  for (const auto& server : servers_) {
+    EXPECT_TRUE(std::ranges::equal(kept_by(*server), local_->bytes()));
+  }
 }
 
 TEST_F(MirrorUpdates, ShortRangesThatAreFlushedGoTogether) {
