@@ -531,8 +531,8 @@ Program::Program(const std::string& description, const std::string& name)
 
 Program::~Program() = default;
 
-void Program::set_version(const std::string& text) const {
-  command_->set_version_flag("--version", text);
+void Program::set_version(const std::string& text, const std::string& names) const {
+  command_->set_version_flag(names, text);
 }
 
 void Program::allow_options_anywhere() const { command_->fallthrough(); }

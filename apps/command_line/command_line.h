@@ -150,8 +150,8 @@ class Program : public Command {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  /// --version prints this.
-  void set_version(const std::string& text) const;
+  /// --version prints this, or what the names say.
+  void set_version(const std::string& text, const std::string& names = "--version") const;
   /// Options of the program may stand behind the name of a subcommand too.
   void allow_options_anywhere() const;
   /// What an error says of that option where it is needed and not there: `in_words` if it must

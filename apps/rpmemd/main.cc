@@ -73,7 +73,7 @@ struct Arguments {
 
 void describe(const app::Program& program, Arguments& to) {
   program.footer(kFooter);
-  program.set_version("rpmemd " + std::string(control::version()) + " (Perdure)");
+  program.set_version("rpmemd " + std::string(control::version()) + " (Perdure)", "-V,--version");
   program.add_option("-c,--config", to.config, "read this file in place of the usual two");
   const app::Option remove =
       program.add_option("-r,--remove", to.removed, "remove the parts of a set, and end")

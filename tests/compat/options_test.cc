@@ -86,9 +86,11 @@ class RpmemdOptions : public testing::Test {
 };
 
 TEST_F(RpmemdOptions, VersionIsSaidAndNothingElseDone) {
-  const auto outcome = run({"--version"});
-  EXPECT_EQ(outcome.status, 0);
-  EXPECT_TRUE(outcome.output.starts_with("rpmemd ")) << outcome.output;
+  for (const std::string name : {"--version", "-V"}) {
+    const auto outcome = run({name});
+    EXPECT_EQ(outcome.status, 0) << name;
+    EXPECT_TRUE(outcome.output.starts_with("rpmemd ")) << outcome.output;
+  }
   expect_refused({"--no-such-option"}, kExitUsage, {"--no-such-option"});
 }
 
