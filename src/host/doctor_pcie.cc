@@ -202,6 +202,12 @@ Check check_ddio(const InspectedHost& inspected) {
       find_ddio(inspected, device, port, check);
     }
   }
+  if (!devices.empty() && is_ddio_declared_off(inspected)) {
+    check.evidence.emplace_back(
+        "read fencing: a READ has to push out the writes before it, which firmware can switch off; "
+        "no file tells: ask the machine's vendor, and cut its power (perdure probe --certify "
+        "--power-cut)");
+  }
   check.find_nothing("no RNIC: over tcp and shm this processor stores the bytes", kNoRdmaDevice);
   return check;
 }

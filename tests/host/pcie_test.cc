@@ -1,6 +1,8 @@
 // DDIO, IOMMU and NUMA: each verdict of each check.
 #include "tests/host/machine.h"
 
+#include <algorithm>
+
 namespace perdure::host {
 namespace {
 
@@ -56,6 +58,20 @@ TEST(DdioCheck, AWrongDeclarationLosesData) {
   expect(check_ddio, xeon(kOn, 0).config("[profile.pool.orders]\nddio = \"off\"\n"), Problem,
          "can be lost");
   expect(check_ddio, Machine().rdma().config(kDeclared), NotKnown, "is believed");
+}
+
+// Whether the root complex holds a READ back until the writes before it are out, no file tells.
+TEST(DdioCheck, NamesReadFencingWhereDdioIsDeclaredOff) {
+  const auto names_it = [](Machine machine) {
+    const auto evidence = check_ddio(machine.inspected()).evidence;
+    return std::any_of(evidence.begin(), evidence.end(),
+                       [](const std::string& each) { return each.starts_with("read fencing:"); });
+  };
+  constexpr char kDeclared[] = "[profile]\nddio = \"off\"\n";
+  EXPECT_TRUE(names_it(xeon(kOff, kTphDis).config(kDeclared)));
+  EXPECT_TRUE(names_it(Machine().rdma().config(kDeclared)));
+  EXPECT_FALSE(names_it(xeon(kOff, kTphDis)));
+  EXPECT_FALSE(names_it(Machine().config(kDeclared))) << "no RNIC reads there";
 }
 
 /// The first 256 bytes of a function: a capability of power management, then PCI Express.
