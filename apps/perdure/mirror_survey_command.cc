@@ -132,7 +132,7 @@ ExitStatus status_of(const MirrorSurvey& survey) {
 
 ExitStatus run_status(const SurveyCommand& command) {
   auto heard = hear_mirror(command.peers);
-  if (!heard.ok()) return fail(heard.error());
+  if (!heard.ok()) return refuse(heard.error(), command.format);
   const MirrorSurvey& survey = (*heard)->survey;
   if (command.format == Format::Json) {
     print(json_text(mirror_json(survey, {}), 2) + "\n");
@@ -149,7 +149,7 @@ ExitStatus run_status(const SurveyCommand& command) {
 
 ExitStatus run_verify(const SurveyCommand& command) {
   auto heard = hear_mirror(command.peers);
-  if (!heard.ok()) return fail(heard.error());
+  if (!heard.ok()) return refuse(heard.error(), command.format);
   MirrorSurvey& survey = (*heard)->survey;
   std::vector<Difference> found;
   if (survey.count(ReplicaVerdict::Newest) != 0) {
@@ -159,7 +159,7 @@ ExitStatus run_verify(const SurveyCommand& command) {
                             format_bytes(survey.header->bytes)));
     });
     line.clear();
-    if (!compared.ok()) return fail(compared.error());
+    if (!compared.ok()) return refuse(compared.error(), command.format);
     found = std::move(*compared);
   }
   const auto equal = static_cast<std::size_t>(std::count_if(

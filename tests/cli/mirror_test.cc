@@ -72,9 +72,12 @@ class MirrorCommand : public testing::Test {
 };
 
 TEST_F(MirrorCommand, SaysWhatIsThereAndWhatIsNot) {
-  const Outcome none = run(command("status"));
-  EXPECT_EQ(none.status, 1);
-  EXPECT_TRUE(contains(none.err, "holds no mirror")) << none.err;
+  for (const std::string what : {"status", "verify"}) {
+    const Outcome none = expect_document(command(what), "mirror-status.schema.json");
+    EXPECT_EQ(none.status, 1) << what;
+    EXPECT_TRUE(contains(none.err, "holds no mirror")) << none.err;
+    EXPECT_EQ(json::parse(none.out)["refused"]["code"], "not-found") << none.out;
+  }
   for (const std::string what : {"resync", "restore"}) {
     const Outcome refused = run(command(what, {"--local", place_.file("new")}));
     EXPECT_EQ(refused.status, 1) << what;
