@@ -214,7 +214,7 @@ class MirrorLane;
 class Mirror {
  public:
   /// Fences earlier writers, brings as many replicas to equal as the quorum needs, and the others
-  /// in the background. Cost: compares all pages by hashes, 0.4 % of the memory's size each.
+  /// in the background. Cost: compares all pages by hashes, 0.5 % of the memory's size each.
   ///
   /// Errors   Busy (another writer holds it; take_over), Fenced (one is taking over right now),
   ///          QuorumLost (too few peers to be sure of what is newest, or to write),
