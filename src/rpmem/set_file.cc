@@ -93,7 +93,7 @@ Result<void> read_part(SetFile& set, std::span<const std::string_view> words, st
 
 Result<void> read_line(SetFile& set, std::string_view text, std::size_t line) {
   const auto words = words_of(text);
-  if (words.empty()) return wrong(set.path, line, "a line of blanks");
+  if (words.empty()) return {};  // blanks, with a comment behind them or not
   const std::span<const std::string_view> rest = std::span(words).subspan(1);
   if (words[0] == "OPTION") return read_options(set, rest, line);
   if (words[0] == "REPLICA") {

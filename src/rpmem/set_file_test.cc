@@ -57,7 +57,9 @@ TEST(SetFile, SizesAreThoseOfTheStandards) {
 
 TEST(SetFile, CommentsBlankLinesAndOptionsAreRead) {
   const auto set = parse_set_file(
-      "PMEMPOOLSET\n# a comment\n\nOPTION SINGLEHDR\n4M\t/a/p0 # behind\n8M /a/p1\n", "x.set");
+      "PMEMPOOLSET\n# a comment\n\n \t\n  # another\nOPTION SINGLEHDR\n4M\t/a/p0 # behind\n8M "
+      "/a/p1\n",
+      "x.set");
   ASSERT_TRUE(set.ok()) << set.error().message;
   EXPECT_TRUE(set->single_header);
   EXPECT_FALSE(set->no_headers);
