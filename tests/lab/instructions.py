@@ -15,17 +15,15 @@ QUESTION = "instructions"
 AIR = 1.1                           # for compilers
 ROUNDS_MAX = 5                      # until each question was answered by its method
 SECONDS_MAX = 120                   # of one round
-# By question: the method that is judged, and what it may take. A connection chooses by what it
-# measures, and with another method takes the general path.
-TCP = {
+# By question, over tcp and rxe: the method that is judged, and what it may take. A connection
+# chooses by what it measures, and another method may take the general path.
+WANTED = {
     "instructions before the post": ("send-copy-ack", 300),
     "instructions before the post, one-sided": ("write-flush", 300),
     # Wanted are 300 as well: until that is met, no more than it was.
     "instructions before the post, write and message": ("write-send-flush-ack", 360),
     "instructions of an append that gathers": ("send-copy-ack", 150),
 }
-# The same: 487 was counted in November 2026.
-RXE = TCP | {"instructions before the post, one-sided": ("write-flush", 490)}
 
 
 def method_of(finding):
@@ -85,7 +83,7 @@ def main(program):
             print(f"{each['name']}: {each['ours']} ({each['failure'] or each['note']})")
         return findings
 
-    wrong = judge_until_answered(ask, TCP)
+    wrong = judge_until_answered(ask, WANTED)
     for each in wrong:
         print(f"error: {each}")
     return 1 if wrong else 0

@@ -46,7 +46,7 @@ def limits(rdma, context):
             raise Failed(f"{question}: {found[question]['ours']}, and "
                          f"{found[question]['target']} was to be; {found[question]['note']}")
     # Over siw nobody has counted what they were.
-    wanted = instructions.RXE if rdma == "rxe" else {}
+    wanted = instructions.WANTED if rdma == "rxe" else {}
     wrong, by_other_methods = instructions.judged(findings, wanted)
     if wrong:
         raise Failed("\n".join(wrong))
