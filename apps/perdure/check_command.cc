@@ -22,6 +22,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 namespace perdure::app {
 namespace {
@@ -264,9 +265,8 @@ void print_set(const SetQuestion& set, const ServerProfile& profile, const check
             : to_text(drawing.heading, drawing.diagrams));
 }
 
-/// Methods that share a connection.
-ExitStatus answer_set(const SetQuestion& set, const ServerProfile& profile, Level level,
-                      const CheckCommandOptions& options) {
+/// What of the command line no set is asked with; nothing: it is.
+std::optional<ExitStatus> refuse_of_set(const CheckCommandOptions& options) {
   if (options.mutate) {
     return refuse({ErrorCode::InvalidArgument, "a set has no mutants: leave out --mutate"});
   }
@@ -277,19 +277,26 @@ ExitStatus answer_set(const SetQuestion& set, const ServerProfile& profile, Leve
                              options.bound_in_vain)});
     return ExitStatus::Usage;
   }
+  constexpr std::size_t kUpdatesMin = 2;
+  constexpr std::size_t kUpdatesMax = 4;
+  const std::size_t updates = options.bounds.updates_in_flight;
+  if (options.updates_given && (updates < kUpdatesMin || updates > kUpdatesMax)) {
+    print_error(
+        {ErrorCode::InvalidArgument, fmt::format("sequences of a set have {} to {} updates, not {}",
+                                                 kUpdatesMin, kUpdatesMax, updates)});
+    return ExitStatus::Usage;
+  }
+  return std::nullopt;
+}
+
+/// Methods that share a connection.
+ExitStatus answer_set(const SetQuestion& set, const ServerProfile& profile, Level level,
+                      const CheckCommandOptions& options) {
   check::SetOptions bounds;
   bounds.level = level;
   if (options.updates_given) bounds.updates_max = options.bounds.updates_in_flight;
   if (options.units_given) bounds.units_per_item = options.bounds.units_per_item;
   bounds.states_max = options.bounds.states_max;
-  constexpr std::size_t kUpdatesMin = 2;
-  constexpr std::size_t kUpdatesMax = 4;
-  if (bounds.updates_max < kUpdatesMin || bounds.updates_max > kUpdatesMax) {
-    print_error(
-        {ErrorCode::InvalidArgument, fmt::format("sequences of a set have {} to {} updates, not {}",
-                                                 kUpdatesMin, kUpdatesMax, bounds.updates_max)});
-    return ExitStatus::Usage;
-  }
   const check::SetReport report = check::check_set(set.members, profile, bounds);
   print_set(set, profile, report, options.format);
   return report.holds() ? ExitStatus::Ok : ExitStatus::Failed;
@@ -302,6 +309,7 @@ ExitStatus answer_file(CheckCommandOptions options) {
   if (!file.ok()) return refuse(file.error());
   if (file->level && !options.level_given) options.bounds.level = *file->level;
   if (!file->set.empty()) {
+    if (const auto refused = refuse_of_set(options)) return *refused;
     const ServerProfile profile = profile_of(file->methods.front(), options);
     return answer_set({std::move(file->set), {}}, profile, options.bounds.level, options);
   }
@@ -319,6 +327,7 @@ ExitStatus run_check(const CheckCommandOptions& options) {
     return ExitStatus::Ok;
   }
   if (!options.set.empty()) {
+    if (const auto refused = refuse_of_set(options)) return *refused;
     const Level level = options.bounds.level;
     const auto set = find_set(options.set, options.profile, options.shape, level);
     return set.ok() ? answer_set(*set, options.profile, level, options) : refuse(set.error());
