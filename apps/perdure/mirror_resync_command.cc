@@ -225,13 +225,20 @@ Result<bool> cut_to(const std::string& half, const std::string& path, std::uint6
   return true;
 }
 
-/// Of a file whose length no replica tells, as those of earlier builds: what was kept beside it.
-void warn_of_length(const std::string& path, std::uint64_t mirrored, std::uint64_t bytes) {
-  if (bytes == 0 || bytes >= mirrored) return;
+/// Of a file whose length no replica tells, as those of earlier builds: what was kept beside it, if
+/// nothing else lies behind that (the file may have grown since). 0: nothing is known.
+Result<std::uint64_t> length_before(const std::string& half, const std::string& path,
+                                    std::uint64_t mirrored, std::uint64_t bytes) {
+  if (bytes == 0 || bytes >= mirrored) return bytes;
+  const Descriptor file(::open(half.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) return errno_error(half, errno);
+  PERDURE_TRY(zeros, is_zeros_behind(file, bytes));
+  if (!zeros) return std::uint64_t{0};
   print_warning(
-      fmt::format("'{0}' had {1} B when it was mirrored last, and is as long as the "
-                  "mirror now: `truncate -s {1} '{0}'` cuts off the zeros behind its end",
+      fmt::format("'{0}' had {1} B once when it was mirrored, and is as long as the mirror now: "
+                  "`truncate -s {1} '{0}'` cuts off the zeros behind that",
                   path, bytes));
+  return bytes;
 }
 
 /// The name of a file that is whole, durable before anybody is told. Returns how long it is.
@@ -248,8 +255,8 @@ Result<std::uint64_t> give_name(const std::string& half, const std::string& path
   if (state) {
     const auto before = of_path.read();
     if (state->bytes == 0 && before.ok() && *before && (*before)->id == state->id) {
-      state->bytes = (*before)->bytes;
-      warn_of_length(path, mirrored, state->bytes);
+      PERDURE_TRY(bytes, length_before(half, path, mirrored, (*before)->bytes));
+      state->bytes = bytes;
     }
     // What is said of a file must never be said of the one before it.
     PERDURE_TRY_VOID(of_path.write({state->id, state->epoch, false, state->bytes}));

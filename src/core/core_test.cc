@@ -247,8 +247,7 @@ TEST(Method, ValidateFindsWhatIsMalformed) {
   EXPECT_FALSE(validate(method).ok());  // waits for itself
 }
 
-// Expect: who writes to /dev/stdout, which is one, does not put a file in its place.
-TEST(Files, ASymbolicLinkIsWrittenThrough) {
+TEST(Files, ASymbolicLinkStaysAndWhatItLeadsToIsReplaced) {
   const test::TestDirectory place;
   const std::string file = place.file("file");
   const std::string link = place.file("link");
@@ -259,7 +258,32 @@ TEST(Files, ASymbolicLinkIsWrittenThrough) {
   ASSERT_TRUE(write_file(link, "text").ok());
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(read_text(file), "text");
+  const std::string astray = place.file("astray");
+  std::filesystem::create_symlink("no-directory/file", astray);
+  EXPECT_EQ(require_writable(astray).code(), ErrorCode::NotFound);
   EXPECT_EQ(write_file("/dev/full", std::string(1 << 20, 'x')).code(), ErrorCode::NoSpace);
+}
+
+// As /dev/stdout does, where it is redirected into a file: who has that open sees the text.
+TEST(Files, WhatAProcessHasOpenIsWrittenTo) {
+  const test::TestDirectory place;
+  const std::string path = place.file("file");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> open(std::fopen(path.c_str(), "w+e"),
+                                                             &std::fclose);
+  ASSERT_NE(open, nullptr);
+  const std::string link = place.file("link");
+  std::filesystem::create_symlink(fmt::format("/proc/self/fd/{}", ::fileno(open.get())), link);
+  ASSERT_TRUE(require_writable(link).ok());
+  for (const std::string& by :
+       {link, fmt::format("/dev/fd/{}", ::fileno(open.get())),
+        std::string("/proc/self/fd/") + std::to_string(::fileno(open.get()))}) {
+    ASSERT_TRUE(write_file(by, by).ok()) << by;
+    std::rewind(open.get());
+    std::string seen(by.size(), ' ');
+    EXPECT_EQ(std::fread(seen.data(), 1, seen.size(), open.get()), by.size()) << by;
+    EXPECT_EQ(seen, by);
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
 }
 
 TEST(Files, AppearWholeAndTemporaryDirectoriesGo) {

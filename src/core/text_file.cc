@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -24,9 +25,9 @@ Error not_written(const std::string& path, int number) {
   return errno_error(fmt::format("'{}' can not be written", path), number != 0 ? number : EIO);
 }
 
-/// Whether another can not replace it: a device, a pipe or a symbolic link. Errors:
+/// Something that is no file, and that another can not replace: a device or a pipe. Errors:
 /// InvalidArgument: it has no name or is a directory; NotFound: the one above is none.
-Result<bool> is_kept(const std::string& path) {
+Result<bool> is_special(const std::string& path) {
   namespace fs = std::filesystem;
   if (path.empty()) {
     return Error{ErrorCode::InvalidArgument, "the name of the file is empty"};
@@ -43,7 +44,37 @@ Result<bool> is_kept(const std::string& path) {
                                                   "'{}'",
                                                   path, above.string())};
   }
-  return fs::is_symlink(path, unknown) || (fs::exists(there) && !fs::is_regular_file(there));
+  return fs::exists(there) && !fs::is_regular_file(there);
+}
+
+/// Where a path leads to through symbolic links. Nothing: to what a process has open, as
+/// /dev/stdout does.
+std::optional<std::string> end_of_links(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kLinksMax = 40;  // as the kernel
+  std::error_code unknown;
+  fs::path at = path;
+  for (int links = 0; links < kLinksMax; ++links) {
+    const fs::path above = fs::weakly_canonical(at.parent_path(), unknown);
+    if ((above / at.filename()).string().starts_with("/proc/")) return std::nullopt;
+    if (!fs::is_symlink(at, unknown)) break;
+    at = at.parent_path() / fs::read_symlink(at, unknown);
+  }
+  return at.string();
+}
+
+struct Place {
+  std::string path;
+  bool kept = false;  // it is written to, and not replaced
+};
+
+/// Errors: as of is_special.
+Result<Place> find_place(const std::string& path) {
+  PERDURE_TRY(special, is_special(path));
+  const auto end = end_of_links(path);
+  if (special || !end) return Place{path, true};
+  PERDURE_TRY_VOID(is_special(*end));
+  return Place{*end, false};
 }
 
 }  // namespace
@@ -71,11 +102,11 @@ ReplacingFile::~ReplacingFile() {
 }
 
 Result<ReplacingFile> ReplacingFile::create(const std::string& path) {
-  PERDURE_TRY(stays, is_kept(path));
-  const std::string written = stays ? path : place_beside(path);
+  PERDURE_TRY(place, find_place(path));
+  const std::string written = place.kept ? place.path : place_beside(place.path);
   std::FILE* const stream = std::fopen(written.c_str(), "wbe");
   if (stream == nullptr) return not_written(path, errno);
-  return ReplacingFile(path, written, stream);
+  return ReplacingFile(place.path, written, stream);
 }
 
 void ReplacingFile::write(std::string_view text) {
@@ -98,8 +129,8 @@ Result<void> ReplacingFile::replace() {
 }
 
 Result<void> require_writable(const std::string& path) {
-  PERDURE_TRY(stays, is_kept(path));
-  if (!stays) PERDURE_TRY_VOID(ReplacingFile::create(path));  // which is gone again at once
+  PERDURE_TRY(place, find_place(path));
+  if (!place.kept) PERDURE_TRY_VOID(ReplacingFile::create(path));  // which is gone again at once
   return {};
 }
 

@@ -9,9 +9,10 @@
 
 namespace perdure {
 
-/// Replaces the file at `path`, whole or not at all; what can not be replaced, a device, a pipe or
-/// a symbolic link (which /dev/stdout is), is written to. Errors: NotFound (no such directory),
-/// InvalidArgument (it is one), PermissionDenied, NoSpace, SystemError.
+/// Replaces the file that `path` leads to, whole or not at all; what is there and can not be
+/// replaced, a device, a pipe or what a process has open (/dev/stdout), is written to. Errors:
+/// NotFound (no such directory), InvalidArgument (it is one), PermissionDenied, NoSpace,
+/// SystemError.
 Result<void> write_file(const std::string& path, std::string_view text);
 
 /// A file that is written piece by piece beside the one at its path, and replaces that when it is
@@ -22,7 +23,7 @@ class ReplacingFile {
   static Result<ReplacingFile> create(const std::string& path);
   ReplacingFile(ReplacingFile&& other) noexcept;
   ReplacingFile& operator=(ReplacingFile&&) = delete;
-  /// Without replace() what is at the path stays as it was.
+  /// Without replace() a file that is there stays as it was.
   ~ReplacingFile();
 
   std::FILE* stream() const { return stream_; }

@@ -7,6 +7,7 @@
 #include <perdure/log_writer.h>
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -38,7 +39,8 @@ constexpr std::chrono::milliseconds kIdleLook{20};
 /// What takes longer is looked at that often: replicas that are down (LogOptions::reconnect), and
 /// connections that have drifted.
 constexpr Nanoseconds kLongLookEvery = std::chrono::milliseconds(10);
-/// By the writer's own thread, so much of it at a time: who closes the writer waits for it.
+/// By the writer's own thread, or while records have nobody who waits for them, so much of it at a
+/// time: who closes the writer waits for it, and so does the end of those records' time.
 constexpr Nanoseconds kLongLookOfThread = std::chrono::milliseconds(500);
 /// Of a leader that is the writer's own thread.
 constexpr Nanoseconds kNoDeadline = Nanoseconds::max();
@@ -607,7 +609,7 @@ class LogWriter::State {
     const Nanoseconds now = Clock::monotonic().now();
     finish_late(now);
     if (asks) (void)log_.poll(time_to_ask(deadline));  // then append says it at once
-    if (lost) return await_oldest(time_to_ask(deadline), deadline);
+    if (lost && !nothing_open()) return await_oldest(time_to_ask(deadline), deadline);
     if (deadline > now && now - last_long_look_ >= log::kLongLookEvery) look_long(now, deadline);
     if (progress_) {
       last_progress_ = now;
@@ -623,12 +625,17 @@ class LogWriter::State {
     if (progress_) sleeps_ = false;
   }
 
-  /// See step().
+  bool has_unattended() {
+    const MutexLock lock(mutex_);
+    return unattended_ != 0;
+  }
+
+  /// See step(). Briefly where somebody's time, or close, does not wait.
   void look_long(Nanoseconds now, Nanoseconds deadline) {
     last_long_look_ = now;
-    const Nanoseconds most = deadline == log::kNoDeadline
-                                 ? std::min(long_look_within_, log::kLongLookOfThread)
-                                 : long_look_within_;
+    const bool briefly = deadline == log::kNoDeadline || has_unattended();
+    const Nanoseconds most =
+        briefly ? std::min(long_look_within_, log::kLongLookOfThread) : long_look_within_;
     const Nanoseconds left = deadline - Clock::monotonic().now();
     (void)log_.poll(std::chrono::duration_cast<std::chrono::milliseconds>(
         std::clamp(left, Nanoseconds{0}, most)));
@@ -654,6 +661,7 @@ class LogWriter::State {
 
   /// The thread of the writer.
   void run() {
+    ::pthread_setname_np(::pthread_self(), "perdure-writer");
     MutexLock lock(mutex_);
     while (!closing_) {
       if (!may_lead()) {

@@ -270,7 +270,7 @@ class Mirror::State {
       if (!core_->progress()) core_->rest(*since, kLeaderSleep);
       notice();
       if (!connecting_ && core_->due()) leave_to_thread();
-      if (mutex_.wanted()) mutex_.give_turns();
+      mutex_.give_way();
     }
   }
   static Error closed_meanwhile() {
