@@ -252,8 +252,8 @@ class ReplicatedRpcClient {
   /// Durable: Log::wait), Fenced (of Applied: a newer process has the name, or the server took this
   /// one for dead, and what became of the call the next process knows; one that is durable is or
   /// will be applied all the same), Busy (of Applied: this call, or one before it, is set aside
-  /// until an operator decides), Corrupt (its pools are older than what was executed),
-  /// InvalidArgument (not a call of this client).
+  /// until an operator decides, and a moment longer), Corrupt (its pools are older than what was
+  /// executed), InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Waits until it is applied and returns its reply. `cancelled` is never set.
@@ -267,6 +267,7 @@ class ReplicatedRpcClient {
   /// told a moment ago it may not have yet. Needs no server that executes.
   /// Errors: Unsupported (it was opened without `reads`), OutOfRange, TimedOut (the effects can not
   /// be read to their end, or there are none yet), and those of wait for Applied.
+  /// When its service was made anew under the same name, the client has to be opened again.
   /// Cost: asks a peer or two; the first one reads all effects that are kept.
   Result<void> read(std::uint64_t at, std::span<std::byte> into,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));

@@ -40,8 +40,9 @@ class PERDURE_CAPABILITY("mutex") LeaderMutex : public Mutex {
   void begin_leading() PERDURE_REQUIRES(this);
   /// One of those who follow leads next, if any does.
   void end_leading() PERDURE_REQUIRES(this);
-  /// By who looks again and again, after each look. Lets those have the mutex who want it, and now and then the
-  /// processor those who follow; says whether it did: then others had the mutex meanwhile.
+  /// By who looks again and again, after each look. Lets those have the mutex who want it, and now
+  /// and then the processor those who follow; says whether it did: then others had the mutex
+  /// meanwhile.
   bool give_way() PERDURE_REQUIRES(this);
   /// The same at once, by anybody.
   void give_turns() PERDURE_REQUIRES(this);

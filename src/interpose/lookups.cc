@@ -87,21 +87,42 @@ std::atomic<Lookup*> real_lookup = nullptr;
   return lookup;
 }
 
-/// Whether the caller is of the object that has the function.
-bool is_in(const void* caller, void* function) {
-  Dl_info of_caller = {};
-  Dl_info of_function = {};
-  return function != nullptr && ::dladdr(function, &of_function) != 0 &&
-         ::dladdr(caller, &of_caller) != 0 && of_caller.dli_fbase == of_function.dli_fbase;
+/// Whether both are of one object.
+bool are_together(const void* one, const void* other) {
+  Dl_info of_one = {};
+  Dl_info of_other = {};
+  return one != nullptr && other != nullptr && ::dladdr(one, &of_one) != 0 &&
+         ::dladdr(other, &of_other) != 0 && of_one.dli_fbase == of_other.dli_fbase;
+}
+
+bool is_of_pmdk(const Caught& what) { return std::strncmp(what.name, "pmem", 4) == 0; }
+
+/// A plug-in, say, may have a function of its own of such a name.
+bool is_of_c_library(const void* symbol) {
+  return are_together(symbol, real_dlsym()(RTLD_NEXT, "gnu_get_libc_version"));
+}
+
+/// Of this library, whatever stands before it; null where that can not be told. Whoever stands
+/// before it and has the name as well would be called by himself, if he got the first of all.
+void* find_ours(const Caught& what) {
+  static const char here = 0;
+  Lookup* const lookup = real_dlsym();
+  void* const first = lookup(RTLD_DEFAULT, what.name);
+  if (are_together(&here, first) || !is_of_pmdk(what)) {
+    return are_together(&here, first) ? first : nullptr;  // no allocator looks beyond this
+  }
+  Dl_info own = {};
+  if (::dladdr(&here, &own) == 0) return nullptr;
+  void* const handle = ::dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  void* const ours = handle == nullptr ? nullptr : lookup(handle, what.name);
+  if (handle != nullptr) ::dlclose(handle);
+  return are_together(&here, ours) ? ours : nullptr;
 }
 
 /// The first one that is found of PMDK's stays, and its library does: ours may call it.
 void keep(Caught& what, void* symbol) {
   void* nothing = nullptr;
-  if (std::strncmp(what.name, "pmem", 4) != 0 ||
-      !what.looked_up.compare_exchange_strong(nothing, symbol)) {
-    return;
-  }
+  if (!is_of_pmdk(what) || !what.looked_up.compare_exchange_strong(nothing, symbol)) return;
   Dl_info of_symbol = {};
   if (::dladdr(symbol, &of_symbol) == 0) return;
   ::dlopen(of_symbol.dli_fname, RTLD_LAZY | RTLD_NOLOAD);  // never closed
@@ -111,13 +132,14 @@ void keep(Caught& what, void* symbol) {
   Lookup* const lookup = real_dlsym();
   void* const symbol = lookup(handle, what.name);
   if (symbol == nullptr) return nullptr;  // dlerror() says why
-  void* const first = lookup(RTLD_DEFAULT, what.name);
+  void* const ours = find_ours(what);
   // Another library that stands before it, behind this one: ours calls it, and it wants the next.
-  const bool next = is_in(caller, lookup(RTLD_NEXT, what.name));
-  const bool as_asked = first == nullptr || first == symbol || next;
+  const bool next = are_together(caller, lookup(RTLD_NEXT, what.name));
+  const bool another = !is_of_pmdk(what) && !is_of_c_library(symbol);
+  const bool as_asked = ours == nullptr || ours == symbol || next || another;
   if (!as_asked) keep(what, symbol);
   ::dlerror();  // of what the program has not asked for
-  return as_asked ? symbol : first;
+  return as_asked ? symbol : ours;
 }
 
 }  // namespace

@@ -99,6 +99,7 @@ class ReplicatedRpcClient::State {
   bool is_durable(std::uint64_t sequence) const PERDURE_REQUIRES(mutex_);
   Result<bool> read_effects(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   void forget_effects() PERDURE_REQUIRES(mutex_);
+  bool was_given_up(const Record& record) const PERDURE_REQUIRES(mutex_);
   Error unread_effects(bool ended) const PERDURE_REQUIRES(mutex_);
   Result<void> take(const Record& record) PERDURE_REQUIRES(mutex_);
   Result<void> take(const RecordItem& item) PERDURE_REQUIRES(mutex_);
@@ -115,6 +116,7 @@ class ReplicatedRpcClient::State {
   std::optional<Effects> copy_ PERDURE_GUARDED_BY(mutex_);  // of what it has read, for read
   Seen at_ PERDURE_GUARDED_BY(mutex_);                      // so far this reader has read
   Seen seen_ PERDURE_GUARDED_BY(mutex_);                    // so far any has
+  Lsn first_of_epoch_ PERDURE_GUARDED_BY(mutex_);           // the first that was read of its epoch
   std::size_t reads_first_ PERDURE_GUARDED_BY(mutex_) = 0;  // of effects: a peer's number
   Nanoseconds read_again_ PERDURE_GUARDED_BY(mutex_){0};    // effects, not before
   std::optional<Error> unread_ PERDURE_GUARDED_BY(mutex_);  // why they could not be
@@ -271,7 +273,7 @@ Result<void> ReplicatedRpcClient::State::wait_applied(const RpcHandle& handle,
     if (handle.sequence <= applied_) break;
     if (!read.ok()) return read.error();
     // Only at their end is it known that nobody has decided since.
-    if (*read && held_ > applied_ && handle.sequence >= held_) return set_aside();
+    if (*read && at_ >= seen_ && held_ > applied_ && handle.sequence >= held_) return set_aside();
     const bool fenced = !polled.ok() && polled.code() == ErrorCode::Fenced;
     if (fenced && !is_durable(handle.sequence)) {
       return Error{ErrorCode::Fenced,
@@ -310,8 +312,10 @@ Result<bool> ReplicatedRpcClient::State::read_effects(const Deadline& deadline) 
   }
   do {
     const auto record = effects_->next();
-    if (!record.ok()) {
-      unread_ = record.error();
+    const bool given_up = record.ok() && *record && was_given_up(**record);
+    if (!record.ok() || given_up) {
+      unread_ = given_up ? Error{ErrorCode::Corrupt, "a peer has effects that were given up"}
+                         : record.error();
       forget_effects();  // from its head: a round may have gone by
       ++reads_first_;
       return false;
@@ -330,9 +334,16 @@ void ReplicatedRpcClient::State::forget_effects() {
   effects_.reset();
   copy_.reset();
   at_ = Seen{};
+  held_ = 0;
+}
+
+/// Whether it stands where a later epoch has begun, of which this client has read.
+bool ReplicatedRpcClient::State::was_given_up(const Record& record) const {
+  return record.epoch < seen_.epoch && record.lsn >= first_of_epoch_;
 }
 
 Result<void> ReplicatedRpcClient::State::take(const Record& record) {
+  if (record.epoch > seen_.epoch) first_of_epoch_ = record.lsn;
   at_ = {record.epoch, record.lsn};
   seen_ = std::max(seen_, at_);
   if (copy_) PERDURE_TRY_VOID(copy_->apply(record.bytes, record.lsn));

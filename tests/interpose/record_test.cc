@@ -155,6 +155,14 @@ TEST_P(RecordPersists, WhatAProgramLoadsWhileItRunsIsSeen) {
   EXPECT_EQ(document["fences"], 1) << "msync";
 }
 
+/// A program and a library of its own have functions of names that the interposer has too. Expect:
+/// each gets by handle what it asks for.
+TEST_F(Record, FunctionsOfTheProgramsOwnStayItsOwn) {
+  // Of one that failed something else would be said.
+  const Outcome ran = cli::run(command({NAMESAKE, PLUGIN}));
+  EXPECT_TRUE(cli::contains(ran.err, "mapped no file")) << ran.err;
+}
+
 TEST_F(Record, MsyncOfAPlainMappingIsADurabilityFence) {
   const json document = of_client("msync", 25);
   EXPECT_EQ(sum(document, "epochs"), 25u);

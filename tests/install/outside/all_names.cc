@@ -280,5 +280,5 @@ int main() {
   name_life<ReplicatedRpcServer>();
   name_life<ReplicatedRpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 177 ? "all" : "not all") << '\n';
+  std::cout << (named == 189 ? "all" : "not all") << '\n';
 }
