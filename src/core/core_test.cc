@@ -271,12 +271,12 @@ TEST(Files, WhatAProcessHasOpenIsWrittenTo) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> open(std::fopen(path.c_str(), "w+e"),
                                                              &std::fclose);
   ASSERT_NE(open, nullptr);
+  std::setbuf(open.get(), nullptr);
   const std::string link = place.file("link");
-  std::filesystem::create_symlink(fmt::format("/proc/self/fd/{}", ::fileno(open.get())), link);
+  const std::string number = std::to_string(::fileno(open.get()));
+  std::filesystem::create_symlink("/proc/self/fd/" + number, link);
   ASSERT_TRUE(require_writable(link).ok());
-  for (const std::string& by :
-       {link, fmt::format("/dev/fd/{}", ::fileno(open.get())),
-        std::string("/proc/self/fd/") + std::to_string(::fileno(open.get()))}) {
+  for (const std::string& by : {link, "/dev/fd/" + number, "/proc/self/fd/" + number}) {
     ASSERT_TRUE(write_file(by, by).ok()) << by;
     std::rewind(open.get());
     std::string seen(by.size(), ' ');
