@@ -56,7 +56,8 @@ std::optional<std::string> end_of_links(const std::string& path) {
   fs::path at = path;
   for (int links = 0; links < kLinksMax; ++links) {
     const fs::path above = fs::weakly_canonical(at.parent_path(), unknown);
-    if ((above / at.filename()).string().starts_with("/proc/")) return std::nullopt;
+    const bool of_process = (above / at.filename()).string().starts_with("/proc/");
+    if (of_process && fs::exists(at, unknown)) return std::nullopt;
     if (!fs::is_symlink(at, unknown)) break;
     at = at.parent_path() / fs::read_symlink(at, unknown);
   }
