@@ -65,7 +65,7 @@ TEST(SetFile, CommentsBlankLinesAndOptionsAreRead) {
   EXPECT_FALSE(set->no_headers);
   ASSERT_EQ(set->parts.size(), 2U);
   EXPECT_EQ(set->parts[1].path, "/a/p1");
-  EXPECT_EQ(set->parts[1].line, 6U);
+  EXPECT_EQ(set->parts[1].line, 8U);
 }
 
 TEST(SetFile, PoolIsThePartsWithoutTheHeadersBehindTheFirst) {
