@@ -138,7 +138,8 @@ void keep(Caught& what, void* symbol) {
   const bool another = !is_of_pmdk(what) && !is_of_c_library(symbol);
   const bool as_asked = ours == nullptr || ours == symbol || next || another;
   if (!as_asked) keep(what, symbol);
-  ::dlerror();  // of what the program has not asked for
+  // Of what the program has not asked for; glibc keeps one for each thread.
+  ::dlerror();  // NOLINT(concurrency-mt-unsafe)
   return as_asked ? symbol : ours;
 }
 
