@@ -3,6 +3,8 @@
  *
  *   objtx create SET            makes the pool
  *   objtx run SET COUNT [LOUD]  so many transactions; LOUD: the number of each on a line of its own
+ *   objtx die SET MICROSECONDS  transactions, the number of each on a line of its own; ended by
+ *                               SIGKILL so long after the first one
  *   objtx check SET             the invariants; prints a
  *   objtx obey SET              the invariants, and "checked" with a; then for a line of standard
  *                               input transactions, the number of each on a line of its own, until
@@ -12,6 +14,7 @@
 #include <inttypes.h>
 #include <libpmemobj.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +79,20 @@ static int run(PMEMobjpool* pool, uint64_t count, int loud) {
     if (loud && say("", root->a)) return 1;
   }
   return 0;
+}
+
+/* The kernel ends it: no thread of the process has a part in when. */
+static int die(PMEMobjpool* pool, uint64_t microseconds) {
+  enum { kMicro = 1000000, kNanoOfMicro = 1000 };
+  struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+  const struct itimerspec after = {.it_value = {(time_t)(microseconds / kMicro),
+                                                (long)(microseconds % kMicro * kNanoOfMicro) + 1}};
+  timer_t timer;
+  if (run(pool, 1, 1)) return 1;
+  if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &after, NULL)) {
+    return fail("timer");
+  }
+  return run(pool, UINT64_MAX, 1);
 }
 
 static int check(PMEMobjpool* pool, const char* what) {
@@ -144,6 +161,7 @@ int main(int argc, char** argv) {
   if (pool == NULL) return fail("open");
   int status = 2;
   if (strcmp(what, "run") == 0) status = run(pool, count, argc > 4);
+  if (strcmp(what, "die") == 0) status = die(pool, count);
   if (strcmp(what, "check") == 0) status = check(pool, "");
   if (strcmp(what, "obey") == 0) status = obey(pool);
   if (strcmp(what, "time") == 0) status = measure(pool, count);
