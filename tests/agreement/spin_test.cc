@@ -307,7 +307,7 @@ TEST_F(Spin, AgreesOnSets) {
 }
 
 /// Two updates of a log with a tail word, small and large, and places, by what is planned: wherever
-/// small and large ones do not use one method. Of those that do not alternate one in three; in a
+/// small and large ones do not use one method. Of those that do not alternate one in five; in a
 /// soak each.
 TEST_F(Spin, AgreesOnPlannedWords) {
   using enum PersistenceDomain;
@@ -331,7 +331,7 @@ TEST_F(Spin, AgreesOnPlannedWords) {
       EXPECT_TRUE(check::check_sequence(sequence.updates, profile, {}).holds()) << sequence.text;
       const std::vector<std::size_t>& by = sequence.methods;
       const bool alternates = by.size() == 2 && by[0] != by[1] && by[0] < 2 && by[1] < 2;
-      if (!alternates && !test::in_turn(number++, 3)) continue;
+      if (!alternates && !test::in_turn(number++, 5)) continue;
       const char* const compiler = by == std::vector<std::size_t>{1, 1} ? "cc -O2" : "tcc";
       constexpr int kPlacesLog2 = 22;  // up to two million states
       EXPECT_TRUE(holds(check::to_promela(sequence.updates, profile, {}), compiler, kPlacesLog2))

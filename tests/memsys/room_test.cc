@@ -9,9 +9,9 @@
 namespace perdure::memsys {
 namespace {
 
-constexpr std::uint64_t kHeldHere = 4096;
+constexpr std::uint64_t kHeldHere = 1024;
 constexpr std::size_t kBlockEntries = 64;  // of a queue that is empty or nearly so, in entries
-constexpr std::uint64_t kPlaces = 2048;    // of the traces that do not stream
+constexpr std::uint64_t kPlaces = 512;     // of the traces that do not stream
 
 enum class RoomShape { Random, Stream, OneAfterTheOther, SameLines };
 
@@ -59,12 +59,12 @@ TEST(Room, FourTimesTheTraceTakesNoMore) {
   for (const Order order : kOrders) {
     for (const RoomShape shape : {RoomShape::Random, RoomShape::Stream, RoomShape::OneAfterTheOther,
                                   RoomShape::SameLines}) {
-      const MemoryResult once = run_shape(shape, 1 << 14, 4, order);
-      const MemoryResult fourfold = run_shape(shape, 1 << 16, 4, order);
+      const MemoryResult once = run_shape(shape, 1 << 13, 4, order);
+      const MemoryResult fourfold = run_shape(shape, 1 << 15, 4, order);
       const std::string what =
           fmt::format("{}, shape {}", to_string(order), static_cast<int>(shape));
       // What threads differ by chance, and lines that are remembered, grow to a limit.
-      EXPECT_LE(fourfold.room_most, kRoomMax + (shape == RoomShape::Stream ? 65'536U : 0U)) << what;
+      EXPECT_LE(fourfold.room_most, kRoomMax + (shape == RoomShape::Stream ? 32'768U : 0U)) << what;
       if (once.held_most == fourfold.held_most && shape != RoomShape::Stream) {
         EXPECT_LE(fourfold.room_most, once.room_most + 1024) << what;
       }
