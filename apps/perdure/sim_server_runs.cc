@@ -27,23 +27,33 @@ std::uint64_t footprint_of(StructureKind kind, const ServerRunOptions& options) 
                                    : workload::published_footprint(kind);
 }
 
+workload::TransactionsOptions program_options(const ServerRunOptions& options,
+                                              std::uint32_t threads) {
+  workload::TransactionsOptions program;
+  program.logging = options.logging;
+  program.threads = threads;
+  program.partitions = static_cast<std::uint32_t>(options.partitions);
+  program.seed = options.seed;
+  program.durable_commits = options.durable_commits;
+  program.log_gap = options.log_gap;
+  return program;
+}
+
+/// Of the remote channels. Another seed, or a channel would do what a thread does.
+workload::TransactionsOptions remote_program_options(const ServerRunOptions& options) {
+  workload::TransactionsOptions program =
+      program_options(options, static_cast<std::uint32_t>(options.remote_channels));
+  program.seed = ~options.seed;
+  return program;
+}
+
 Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& options,
                               const workload::Structure& structure, Ordering order,
                               const std::string& which, StatusLine& status) {
-  workload::TransactionsOptions program_options;
-  program_options.logging = options.logging;
-  program_options.threads = setup.processor.threads();
-  program_options.partitions = static_cast<std::uint32_t>(options.partitions);
-  program_options.seed = options.seed;
-  program_options.durable_commits = options.durable_commits;
-  program_options.log_gap = options.log_gap;
-  workload::Transactions program(structure.clone(), program_options);
-  // Another seed, or a channel would do what a thread does.
-  workload::TransactionsOptions remote_options = program_options;
-  remote_options.threads = static_cast<std::uint32_t>(options.remote_channels);
-  remote_options.seed = ~options.seed;
+  workload::Transactions program(structure.clone(),
+                                 program_options(options, setup.processor.threads()));
   std::optional<workload::Transactions> remote;
-  if (options.remote_trace) remote.emplace(structure.clone(), remote_options);
+  if (options.remote_trace) remote.emplace(structure.clone(), remote_program_options(options));
   memsys::ServerOptions run;
   run.ordering = order;
   run.persist_point = options.persist_point;
@@ -117,13 +127,12 @@ Result<void> check_servers(const ServerSetup& setup, const ServerRunOptions& opt
                                workload::to_string(kind), bytes / kMiB,
                                workload::kPartitionBytesMin, options.partitions)};
     }
-    const auto with_logs = [&](std::uint64_t logs) {
-      return bytes + options.partitions * memsys::kCacheLineBytes +
-             logs * (workload::Transactions::kLogBytes + options.log_gap);
+    const auto needs = [&](const workload::TransactionsOptions& program) {
+      return workload::Transactions::bytes_for(bytes, program);
     };
     const std::uint64_t needed =
-        with_logs(setup.processor.threads()) +
-        (options.remote_trace ? with_logs(options.remote_channels) : kRemoteBytes);
+        needs(program_options(options, setup.processor.threads())) +
+        (options.remote_trace ? needs(remote_program_options(options)) : kRemoteBytes);
     if (needed > setup.device.geometry.bytes()) {
       return Error{ErrorCode::InvalidArgument,
                    fmt::format("{} needs {} MiB of memory and {} has {}: use a smaller "

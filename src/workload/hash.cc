@@ -12,6 +12,7 @@ namespace {
 constexpr std::uint64_t kHeadBytes = 8;
 constexpr std::uint64_t kItemBytes = 192;
 constexpr std::uint64_t kLinkBytes = 16;  // key and next, at the start of an item
+constexpr std::uint64_t kNextBytes = 8;
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
 class Hash final : public Structure {
@@ -81,7 +82,7 @@ void Hash::transact(std::uint32_t partition, Random& random, Recorder& recorder)
   for (; item != kNone && items_[item].key != key; item = *pointer) {
     recorder.load(link(item));
     recorder.compute(kVisitInstructions);
-    from = link(item);
+    from = {link(item).address + kLinkBytes - kNextBytes, kNextBytes};
     pointer = &items_[item].next;
   }
   if (item != kNone) {  // found: its value is read, and it is removed

@@ -96,11 +96,7 @@ void append_transaction(Logging logging, const Recorder& changes, LogArea& log,
       epochs.close();
       if (!written.empty()) epochs.persist(header);
       break;
-    case Logging::Shadow:
-      for (const Range& range : written) epochs.persist(log.record(range.bytes));
-      epochs.close();
-      if (!written.empty()) epochs.persist(header);
-      break;
+    case Logging::Shadow: PERDURE_ASSERT(false); break;
   }
   epochs.close();
 }

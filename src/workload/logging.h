@@ -5,11 +5,9 @@
 //   undo          {new data} {old value 1} {range 1} ... {old value k} {range k} {commit}
 //   undo-batched  {new data, old values} {log valid} {ranges} {log invalid}
 //   redo          {new data, new values, commit} {ranges} {log empty}
-//   shadow        {new data, copies of the ranges} {one pointer}
+//   shadow        {new data, copies of lines} {one pointer}: no log; see shadow_tree.h
 //
-// All loads of a transaction come before its first persist. Under shadow the copies are records of
-// the thread's log and the pointer is its header: what a shadow update persists, in the right
-// epochs, but the places themselves are never written, and later transactions load the old ones.
+// All loads of a transaction come before its first persist.
 #pragma once
 
 #include <perdure/result.h>
@@ -48,6 +46,7 @@ class LogArea {
 
 /// Appends what the transaction asks of a processor: its reads, then its epochs, each but the last
 /// with a barrier behind it; the last one too. A transaction that changes nothing has no epochs.
+/// Requires  a protocol with a log.
 void append_transaction(Logging logging, const Recorder& changes, LogArea& log,
                         std::vector<Operation>& operations);
 

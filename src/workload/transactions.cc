@@ -10,19 +10,44 @@ std::uint64_t whole_lines(std::uint64_t bytes) {
   return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
+std::uint64_t locks_at(std::uint64_t footprint) { return whole_lines(footprint); }
+
+std::uint64_t logs_at(std::uint64_t footprint, const TransactionsOptions& options) {
+  return locks_at(footprint) + options.partitions * kLineBytes;
+}
+
+std::uint64_t tree_at(std::uint64_t footprint, const TransactionsOptions& options) {
+  return logs_at(footprint, options) +
+         options.threads * (Transactions::kLogBytes + options.log_gap);
+}
+
 }  // namespace
+
+std::uint64_t Transactions::bytes_for(std::uint64_t footprint, const TransactionsOptions& options) {
+  const std::uint64_t tree = options.logging == Logging::Shadow
+                                 ? ShadowTree::node_lines(whole_lines(footprint) / kLineBytes)
+                                 : 0;
+  return tree_at(footprint, options) + tree * kLineBytes;
+}
 
 Transactions::Transactions(std::unique_ptr<Structure> structure, TransactionsOptions options)
     : structure_(std::move(structure)),
       options_(options),
-      locks_at_(whole_lines(structure_->footprint())),
-      logs_at_(locks_at_ + options.partitions * kLineBytes) {
+      locks_at_(locks_at(structure_->footprint())) {
+  const std::uint64_t footprint = structure_->footprint();
+  constexpr std::uint64_t kLogLines = kLogBytes / kLineBytes;
+  if (options.logging == Logging::Shadow) {
+    tree_.emplace(whole_lines(footprint) / kLineBytes, tree_at(footprint, options) / kLineBytes);
+  }
   for (std::uint32_t i = 0; i < options.threads; ++i) {
     Random random(options.seed + (i + 1) * kSeedStep);
     // Records begin anywhere, or all threads would use the same bank at the same time.
-    const std::uint64_t first = random.below(kLogBytes / kLineBytes) * kLineBytes;
-    const std::uint64_t base = logs_at_ + i * (kLogBytes + options.log_gap);
-    threads_.push_back({random, LogArea(base, kLogBytes, first)});
+    const std::uint64_t first = random.below(kLogLines);
+    const std::uint64_t base = logs_at(footprint, options) + i * (kLogBytes + options.log_gap);
+    threads_.push_back({random, LogArea(base, kLogBytes, first * kLineBytes), {}});
+    for (std::uint64_t line = 0; tree_ && line < kLogLines; ++line) {
+      threads_.back().free.push_back(base / kLineBytes + (first + line) % kLogLines);
+    }
   }
 }
 
@@ -36,7 +61,11 @@ void Transactions::run(std::uint32_t number, std::vector<Operation>& operations)
   Thread& thread = threads_[number];
   recorder_.clear();
   structure_->transact(thread.partition, thread.random, recorder_);
-  append_transaction(options_.logging, recorder_, thread.log, operations);
+  if (tree_) {
+    tree_->append_transaction(recorder_, thread.free, operations);
+  } else {
+    append_transaction(options_.logging, recorder_, thread.log, operations);
+  }
   if (options_.durable_commits) operations.push_back({OperationKind::Fence, 0});
   operations.push_back({OperationKind::Unlock, 0});
   operations.push_back({OperationKind::Commit, 0});

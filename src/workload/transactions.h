@@ -2,10 +2,12 @@
 // a partition at random, takes its lock, changes what is in it under a protocol of logging, and
 // goes on. Each transaction is a strand.
 //
-// In memory: the structure, then the locks of its partitions, then the logs of the threads.
+// In memory: the structure, then the locks of its partitions, then the logs of the threads. Under
+// shadow updates each thread's log is its free lines, and the tree's nodes lie behind them.
 #pragma once
 
 #include "workload/logging.h"
+#include "workload/shadow_tree.h"
 #include "workload/structure.h"
 
 #include <memory>
@@ -33,24 +35,24 @@ class Transactions final : public Program {
   std::optional<Start> start(std::uint32_t thread) override;
   void run(std::uint32_t thread, std::vector<Operation>& operations) override;
 
-  /// Bytes of memory that the program needs, from address 0.
-  std::uint64_t bytes() const {
-    return logs_at_ + threads_.size() * (kLogBytes + options_.log_gap);
-  }
+  /// Bytes of memory that the program needs, from address 0, on a structure of that size.
+  static std::uint64_t bytes_for(std::uint64_t footprint, const TransactionsOptions& options);
+  std::uint64_t bytes() const { return bytes_for(structure_->footprint(), options_); }
   const Structure& structure() const { return *structure_; }
 
  private:
   struct Thread {
     Random random;
     LogArea log;
+    FreeLines free;
     std::uint32_t partition = 0;
   };
 
   std::unique_ptr<Structure> structure_;
   const TransactionsOptions options_;
   std::uint64_t locks_at_;
-  std::uint64_t logs_at_;
   std::vector<Thread> threads_;
+  std::optional<ShadowTree> tree_;
   Recorder recorder_;
 };
 

@@ -53,7 +53,6 @@ TEST(Logging, HasTheEpochsOfItsTable) {
   EXPECT_EQ(logged(Logging::Undo), "L10 P40 | P101 | P10 | P102 | P20 | P100 | ");
   EXPECT_EQ(logged(Logging::UndoBatched), "L10 P40 P101 P102 | P100 | P10 P20 | P100 | ");
   EXPECT_EQ(logged(Logging::Redo), "L10 P40 P101 P102 P100 | P10 P20 | P100 | ");
-  EXPECT_EQ(logged(Logging::Shadow), "L10 P40 P101 P102 | P100 | ");
 }
 
 TEST(Logging, ATransactionThatChangesNothingHasNoEpochs) {
@@ -72,6 +71,102 @@ TEST(Logging, RecordsGoRoundBehindTheHeader) {
   EXPECT_EQ(log.record(1), (Range{6400 + 64, 64}));
   EXPECT_EQ(log.record(65), (Range{6400 + 128, 128}));
   EXPECT_EQ(log.record(64), (Range{6400 + 64, 64}));
+}
+
+/// What a transaction asks of a tree of 512 lines, whose nodes begin at the line 600: 64 above the
+/// lines, then 8, then the root (672), and its pointer (673).
+std::string shadowed(ShadowTree& tree, const Recorder& changes) {
+  FreeLines free = {1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007};
+  std::vector<Operation> operations;
+  tree.append_transaction(changes, free, operations);
+  return words(operations);
+}
+
+TEST(Shadow, AWordIsWrittenInPlace) {
+  ShadowTree tree(512, 600);
+  EXPECT_EQ(ShadowTree::node_lines(512), 74u);
+  Recorder changes;
+  changes.load({10 * 64, 8});
+  changes.create({40 * 64, 64});
+  changes.write({10 * 64 + 8, 8});
+  EXPECT_EQ(shadowed(tree, changes), "L673 L672 L664 L601 L10 L605 P40 | P10 | ");
+}
+
+TEST(Shadow, ALineIsCopiedAndItsPointerWritten) {
+  ShadowTree tree(512, 600);
+  Recorder changes;
+  changes.load({10 * 64, 16});
+  changes.write({10 * 64, 16});
+  EXPECT_EQ(shadowed(tree, changes), "L673 L672 L664 L601 L10 P1000 | P601 | ");
+  EXPECT_EQ(shadowed(tree, changes), "L673 L672 L664 L601 L1000 P1000 | P601 | ")
+      << "the next one finds the copy";
+}
+
+// Lines 10 and 20 have their nodes 601 and 602 and the node above both, 664, between them.
+TEST(Shadow, OfSeveralLinesAllBelowOnePointerIsCopied) {
+  ShadowTree tree(512, 600);
+  Recorder changes;
+  changes.load({10 * 64, 8});
+  changes.load({20 * 64, 8});
+  changes.write({10 * 64, 8});
+  changes.write({20 * 64, 8});
+  EXPECT_EQ(shadowed(tree, changes),
+            "L673 L672 L664 L601 L10 L602 L20 P1000 P1001 P1002 P1003 P1004 | P672 | ");
+  Recorder far;
+  far.load({0, 8});
+  far.load({511 * 64, 8});
+  far.write({0, 8});
+  far.write({511 * 64, 8});
+  EXPECT_EQ(shadowed(tree, far),
+            "L673 L672 L1004 L600 L0 L671 L663 L511 "
+            "P1000 P1001 P1002 P1003 P1004 P1005 P1006 | P673 | ");
+}
+
+// Whatever changes: until the last epoch, nothing that readers can reach is written, but what the
+// transaction made; and the last epoch is one line, that of a pointer or a word.
+TEST(Shadow, WhatReadersReachIsNotWrittenBeforeTheOnePointer) {
+  for (const StructureKind kind : kKinds) {
+    Random random(9);
+    const auto structure = make_structure(kind, kSmall, random);
+    const std::uint64_t lines = structure->footprint() / kLineBytes + 1;
+    ShadowTree tree(lines, lines + 5'000);
+    FreeLines free;
+    for (std::uint64_t i = 0; i < 5'000; ++i) free.push_back(lines + i);
+    int copied = 0;
+    for (int i = 0; i < 300; ++i) {
+      Recorder changes;
+      structure->transact(1, random, changes);
+      const std::unordered_set<std::uint64_t> before = tree.reached();
+      std::vector<Operation> operations;
+      tree.append_transaction(changes, free, operations);
+      std::vector<std::set<std::uint64_t>> epochs(1);
+      for (const Operation& each : operations) {
+        if (each.kind == Persist) epochs.back().insert(each.value / kLineBytes);
+        if (each.kind == Load) {
+          ASSERT_TRUE(before.contains(each.value / kLineBytes));
+        }
+        if (each.kind == Barrier) epochs.emplace_back();
+      }
+      ASSERT_TRUE(epochs.back().empty()) << "a barrier behind the last one";
+      epochs.pop_back();
+      ASSERT_FALSE(epochs.empty()) << to_string(kind);
+      ASSERT_EQ(epochs.back().size(), 1u) << to_string(kind);
+      ASSERT_LE(epochs.size(), 2u) << to_string(kind);
+      if (epochs.size() == 1) continue;
+      std::uint64_t made = 0;
+      for (const Range& each : changes.created()) made += each.last_line() - each.first_line() + 1;
+      std::uint64_t reached = 0;
+      for (const std::uint64_t line : epochs.front()) reached += before.contains(line) ? 1 : 0;
+      ASSERT_LE(reached, made) << to_string(kind);
+      ASSERT_TRUE(before.contains(*epochs.back().begin())) << to_string(kind);
+      copied += epochs.front().size() > made ? 1 : 0;
+      // Nothing is lost, and nothing is free that is reached: as many lines as there were.
+      const std::unordered_set<std::uint64_t> after = tree.reached();
+      ASSERT_EQ(after.size() + free.size(), before.size() + 5'000);
+      for (const std::uint64_t line : free) ASSERT_FALSE(after.contains(line));
+    }
+    EXPECT_EQ(copied > 0, kind != StructureKind::Hash) << to_string(kind) << ": a word each";
+  }
 }
 
 TEST(Structures, KeepTheirOwnLawsOverManyTransactions) {
