@@ -1,5 +1,5 @@
 // `perdure sim network`: clients make transactions durable in the memory of another machine, epoch
-// by epoch (Sync) or with the order kept by the server (BSP; BROI paper, sections III and V).
+// by epoch, or with the order kept by the server (BSP; BROI paper, sections III and V).
 #include "core/counted.h"
 #include "core/json.h"
 #include "core/named.h"
@@ -13,8 +13,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <vector>
 
 namespace perdure::app {
 namespace {
@@ -45,14 +47,24 @@ struct NetworkRow {
 };
 
 Result<std::vector<Strategy>> parse_strategies(std::string_view word) {
-  if (word == "all") return std::vector<Strategy>{Strategy::Sync, Strategy::Bsp};
-  for (const Strategy each : {Strategy::Sync, Strategy::Bsp, Strategy::TransportAck}) {
+  using enum Strategy;
+  if (word == "both") return std::vector<Strategy>{Sync, Bsp};
+  if (word == "all") return std::vector<Strategy>{Sync, Bsp, Read, Flush, Message};
+  for (const Strategy each : {Sync, Bsp, Read, Flush, Message, TransportAck}) {
     if (word == to_string(each)) return std::vector<Strategy>{each};
   }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("strategy '{}' is not known; use one of: sync, bsp, all, or the known "
-                           "unsafe transport-ack",
-                           word)};
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format("strategy '{}' is not known; use one of: sync, bsp, read, flush, message, "
+                  "both, all, or the known unsafe transport-ack",
+                  word)};
+}
+
+/// Whether a READ says that an epoch is persistent: the cache does not answer it, and what the
+/// memory controller has counts.
+bool read_holds(const NetworkCommandOptions& options, bool banks) {
+  return options.ddio == Ddio::Off &&
+         (!banks || options.persist_point == memsys::PersistPoint::Accept);
 }
 
 Result<memsys::Ordering> parse_remote_order(std::string_view word) {
@@ -97,7 +109,8 @@ Result<std::vector<NetworkRow>> simulate_all(const NetworkSetup& setup,
     row.strategy = strategy;
     row.result = std::move(result);
     const bool alone = run.clients == 1 && !run.client_persists && run.lost_ack_one_in == 0;
-    if (!alone || setup.device) continue;
+    const bool acks = strategy == Strategy::Sync || strategy == Strategy::Bsp;
+    if (!alone || setup.device || !acks) continue;
     const auto parts = sim::epoch_parts(setup.hardware.network, run.shape.epoch_bytes, run.ddio);
     row.form = strategy == Strategy::Bsp ? bsp_form(parts, run.shape.epochs)
                                          : sync_form(parts, run.shape.epochs);
@@ -105,13 +118,13 @@ Result<std::vector<NetworkRow>> simulate_all(const NetworkSetup& setup,
   return rows;
 }
 
-/// Sync's time over BSP's, if both ran.
+/// Sync's time over BSP's, if both ran: they come first then.
 std::optional<double> gain_of(const std::vector<NetworkRow>& rows) {
-  if (rows.size() != 2 || rows[0].result.elapsed == 0) return std::nullopt;
+  if (rows.size() < 2 || rows[0].result.elapsed == 0) return std::nullopt;
   return rows[1].result.transactions_per_us() / rows[0].result.transactions_per_us();
 }
 
-ordered_json json_of(const NetworkRow& row) {
+ordered_json json_of(const NetworkRow& row, std::uint32_t server_cpus) {
   const NetworkResult& r = row.result;
   const auto busy = [&](sim::Time time) {
     return r.elapsed == 0 ? 0.0 : static_cast<double>(time) / static_cast<double>(r.elapsed);
@@ -135,7 +148,8 @@ ordered_json json_of(const NetworkRow& row) {
                      {{"client_pcie", busy(r.busy.client_pcie)},
                       {"link", busy(r.busy.link)},
                       {"server_pcie", busy(r.busy.server_pcie)},
-                      {"link_back", busy(r.busy.link_back)}}}};
+                      {"link_back", busy(r.busy.link_back)},
+                      {"server_cpus", busy(r.busy.server_cpu) / server_cpus}}}};
   if (row.strategy == Strategy::Sync) json["network_share"] = r.network_share();
   if (row.form) json["formula_us"] = us(*row.form);
   return json;
@@ -144,12 +158,13 @@ ordered_json json_of(const NetworkRow& row) {
 std::string json_of(const std::vector<NetworkRow>& rows, const NetworkSetup& setup,
                     const sim::NetworkOptions& run) {
   ordered_json runs = ordered_json::array();
-  for (const NetworkRow& row : rows) runs.push_back(json_of(row));
+  for (const NetworkRow& row : rows) runs.push_back(json_of(row, run.server_cpus));
   ordered_json document{{"format", 1},
                         {"label", "simulated"},
                         {"hardware", setup.hardware.network.name},
                         {"memory", describe_memory(setup)},
                         {"clients", run.clients},
+                        {"server_cpus", run.server_cpus},
                         {"epochs", run.shape.epochs},
                         {"epoch_bytes", run.shape.epoch_bytes},
                         {"compute_us", us(run.shape.compute)},
@@ -226,17 +241,39 @@ Result<void> check_command_line(const NetworkCommandOptions& options, const Comm
     PERDURE_TRY_VOID(refuse_given(command, {"--ack-timeout-us"},
                                   "is of lost persist ACKs: use it with --lost-ack-one-in"));
   }
+  const auto waits_for = [&](Strategy strategy) {
+    return std::count(options.strategies.begin(), options.strategies.end(), strategy) > 0;
+  };
+  if (!waits_for(Strategy::Message)) {
+    PERDURE_TRY_VOID(refuse_given(command, {"--server-cpus"},
+                                  "is of the CPUs that handle messages: use it with --strategy "
+                                  "message or all"));
+  }
+  if (waits_for(Strategy::Read) || waits_for(Strategy::Flush) || waits_for(Strategy::Message)) {
+    PERDURE_TRY_VOID(refuse_given(command, {"--lost-ack-one-in"},
+                                  "is of persist ACKs: use it with --strategy sync, bsp or both"));
+  }
   if (options.output == NetworkFormat::Plot) {
     PERDURE_TRY_VOID(refuse_given(command, {"--epoch-bytes"},
                                   "is what --format plot varies: it draws 64 to 16384 bytes"));
   }
-  if (!options.files.device.empty() || !options.files.processor.empty()) return {};
+  const bool banks = !options.files.device.empty() || !options.files.processor.empty();
+  if (options.strategies == std::vector{Strategy::Read} && !read_holds(options, banks)) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        "--strategy read: a READ makes nothing persistent that the cache answers, and "
+        "says nothing of what is behind the memory controller; use it with --ddio off, and "
+        "with --persist-point accept where there are banks"};
+  }
+  if (banks) return {};
   return refuse_given(command, {"--order", "--persist-point"},
                       "is of the server's banks: use it with --device or --processor");
 }
 
-ExitStatus run_sim_network(const NetworkCommandOptions& options) {
+ExitStatus run_sim_network(NetworkCommandOptions options) {
   const bool banks = !options.files.device.empty() || !options.files.processor.empty();
+  // Of `all` what holds on this server.
+  if (!read_holds(options, banks)) std::erase(options.strategies, Strategy::Read);
   auto setup =
       banks ? read_network_setup(options.files) : read_network_without_banks(options.files);
   if (!setup.ok()) {
@@ -276,6 +313,11 @@ void add_load_options(Command command, NetworkCommandOptions& options) {
   command.add_option("--clients", run.clients, "Of one machine, with a CPU and a connection each")
       .range(1, 256)
       .capture_default();
+  command
+      .add_option("--server-cpus", run.server_cpus,
+                  "That handle the messages of --strategy message")
+      .range(1, 256)
+      .capture_default();
   command.add_option("--transactions", run.transactions, "Of all clients")
       .range(Limit{1}, Limit{100'000'000})
       .capture_default();
@@ -311,7 +353,7 @@ void add_load_options(Command command, NetworkCommandOptions& options) {
 void add_sim_network_command(Command sim) {
   const auto options = std::make_shared<NetworkCommandOptions>();
   const Command command = sim.add_subcommand(
-      "network", "Transactions made durable in another machine's memory: Sync and BSP");
+      "network", "Transactions made durable in another machine's memory, under load");
   command
       .add_option("--hardware", options->files.hardware,
                   "Network and server, TOML (edr-back-to-back)")
@@ -327,8 +369,10 @@ void add_sim_network_command(Command sim) {
       .option_text("FILE")
       .each(check_file_name);
   add_word_option(command, "--strategy", options->strategies, parse_strategies,
-                  "What a client waits for (all); transport-ack is known unsafe, and refused",
-                  "sync|bsp|all|transport-ack");
+                  "What a client waits for: persist ACKs (sync, bsp; both: the default), a READ or "
+                  "native FLUSH behind each epoch, a message's answer; all: each that holds on the "
+                  "server; transport-ack is known unsafe, and refused",
+                  "both|sync|bsp|read|flush|message|all|transport-ack");
   add_word_option(command, "--order", options->order, parse_remote_order,
                   "How the server keeps epochs apart (broi)", "epoch|thread|broi");
   add_word_option(command, "--persist-point", options->persist_point, memsys::parse_persist_point,
@@ -342,6 +386,7 @@ void add_sim_network_command(Command sim) {
   add_examples(
       command,
       "  perdure sim network\n"
+      "  perdure sim network --strategy all --ddio off --clients 64 --server-cpus 2\n"
       "  perdure sim network --hardware configs/hardware/edr-back-to-back.toml \\\n"
       "      --device configs/hardware/nvm-server.toml --processor "
       "configs/hardware/four-cores.toml \\\n"

@@ -20,7 +20,9 @@ namespace {
 constexpr std::uint64_t kProgressSteps = 64;         // of a run
 constexpr std::uint64_t kProgressStepMax = 1 << 16;  // transactions: less than a second
 
-constexpr std::array<std::string_view, 3> kNames{"sync", "bsp", "transport-ack"};
+constexpr std::array<std::string_view, 6> kNames{"sync",  "bsp",     "read",
+                                                 "flush", "message", "transport-ack"};
+constexpr std::uint64_t kAnswerBytes = 8;         // of a READ, a FLUSH or a server's CPU
 constexpr std::uint64_t kAbortsInARowMax = 1000;  // of one transaction
 
 /// What happens to a message, or to a client, in the order of its way.
@@ -30,8 +32,12 @@ enum class Step : std::uint8_t {
   Fetch,    // taken: the client's PCIe
   Link,     // the first byte leaves the client's RNIC
   Dma,      // the first byte has crossed the server's RNIC
+  Ask,      // the READ or FLUSH behind it leaves the client's RNIC
+  Asked,    // it has crossed the server's RNIC
+  Handle,   // the server's CPUs notice the message
   Memory,   // the last byte is at the memory controller's door
-  Back,     // the persist ACK leaves the server's RNIC
+  Answer,   // a CPU of the server has posted its answer, and is free
+  Back,     // the persist ACK, or what stands in for it, leaves the server's RNIC
   Ack,      // it is in the client's hands
   Timeout,  // it should have been
 };
@@ -56,12 +62,52 @@ struct Client {
   std::uint64_t next_number = 0;  // of the connection's epochs
   std::uint64_t awaited = 0;      // the persist ACK of this epoch
   bool waiting = false;
+  Time handled_from = 0;   // its message, by a CPU of the server
+  Time asks_from = 0;      // when its READ or FLUSH is posted
+  bool persisted = false;  // the epoch that is waited for
+  std::optional<Time>
+      read_answered_at;      // a READ has been there, and is answered then at the earliest
   std::uint64_t aborts = 0;  // of its transaction
   Time began = 0;
   Time busy_until = 0;       // with its own memory
   std::deque<Time> visible;  // of its epochs at the server, until they are persisted
   Station queue;
 };
+
+/// What strategies without a persist ACK add to EpochParts.
+struct StrategyParts {
+  Time dma_read = 0;   // until one is answered
+  Time poll = 0;       // a message is noticed
+  Time handle = 0;     // by a CPU, until memory has it: understood, copied, flushed
+  Time back_link = 0;  // the answer on the link
+  Time noticed = 0;    // by the client
+};
+
+StrategyParts strategy_parts(const Hardware& hardware, const NetworkOptions& options,
+                             const EpochParts& parts) {
+  const NetworkHardware& n = hardware.network;
+  const ServerHardware& s = hardware.server;
+  const bool from_cache = options.strategy == Strategy::Read && options.ddio;
+  const auto bytes = static_cast<double>(options.shape.epoch_bytes);
+  StrategyParts way;
+  way.dma_read = picoseconds(from_cache ? n.dma_read_cache : n.dma_read_memory);
+  way.poll = picoseconds(n.poll);
+  way.handle = picoseconds(s.handle + bytes * s.copy_per_byte +
+                           std::ceil(bytes / s.line_bytes) * s.flush_line);
+  way.back_link = parts.ack_link;
+  way.noticed = parts.completion;
+  switch (options.strategy) {
+    case Strategy::Message: way.noticed = picoseconds(n.dma_write + n.poll); [[fallthrough]];
+    case Strategy::Read:
+    case Strategy::Flush:
+      way.back_link = picoseconds((kAnswerBytes + n.header_bytes) * n.wire_per_byte);
+      break;
+    case Strategy::Sync:
+    case Strategy::Bsp:
+    case Strategy::TransportAck: break;
+  }
+  return way;
+}
 
 class NetworkRun {
  public:
@@ -82,9 +128,16 @@ class NetworkRun {
   void on_timeout(const RemoteEpoch& epoch);
   // The way.
   void on_dma(const Event& event);
+  void on_asked(const RemoteEpoch& epoch);
+  void on_handle(const RemoteEpoch& epoch);
+  void on_answer(const RemoteEpoch& epoch);
   void on_persisted(const RemoteEpoch& epoch);
   void send_ack(const RemoteEpoch& epoch, Time ready);
 
+  /// Whether a READ or FLUSH goes behind each epoch.
+  bool asks() const {
+    return options_.strategy == Strategy::Read || options_.strategy == Strategy::Flush;
+  }
   void at(Time time, Step step, const RemoteEpoch& epoch, Time tail = 0) {
     events_.push({time, order_++, epoch, tail, step});
   }
@@ -95,6 +148,7 @@ class NetworkRun {
 
   const NetworkOptions options_;
   const EpochParts parts_;
+  const StrategyParts way_;
   const Time local_persist_;
   RemoteMemory& memory_;
   NetworkLaw law_;
@@ -103,6 +157,8 @@ class NetworkRun {
   Station link_;
   Station server_pcie_;
   Station link_back_;
+  std::uint32_t idle_cpus_;
+  std::deque<RemoteEpoch> unhandled_;  // messages, while no CPU is idle
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<RemoteEpoch> persisted_;
   std::uint64_t order_ = 0;
@@ -122,11 +178,13 @@ NetworkRun::NetworkRun(const Hardware& hardware, const NetworkOptions& options,
                        RemoteMemory& memory)
     : options_(options),
       parts_(epoch_parts(hardware.network, options.shape.epoch_bytes, options.ddio)),
+      way_(strategy_parts(hardware, options, parts_)),
       local_persist_(options.client_persists ? local_persist_of(hardware, options.shape.epoch_bytes)
                                              : 0),
       memory_(memory),
-      law_(options.clients) {
-  PERDURE_ASSERT(options.clients > 0);
+      law_(options.clients),
+      idle_cpus_(options.server_cpus) {
+  PERDURE_ASSERT(options.clients > 0 && options.server_cpus > 0);
   PERDURE_ASSERT(options.shape.epochs > 0 && options.shape.epoch_bytes > 0);
   for (std::uint32_t i = 0; i < options.clients; ++i) clients_.emplace_back(options.seed + i);
 }
@@ -161,7 +219,10 @@ Result<NetworkResult> NetworkRun::run() {
     }
   }
   PERDURE_TRY_VOID(memory_.verdict());
-  result_.busy = {client_pcie_.busy(), link_.busy(), server_pcie_.busy(), link_back_.busy()};
+  result_.busy.client_pcie = client_pcie_.busy();
+  result_.busy.link = link_.busy();
+  result_.busy.server_pcie = server_pcie_.busy();
+  result_.busy.link_back = link_back_.busy();
   return result_;
 }
 
@@ -194,14 +255,26 @@ void NetworkRun::on(const Event& event) {
     case Step::Link: {
       const Time sent = now_ + parts_.rnic;
       const Span there = link_.pass({sent, sent}, parts_.wire, parts_.link_busy);
+      if (asks()) {
+        const Time next = now_ + parts_.gap;
+        at(std::max(next, clients_[epoch.connection].asks_from), Step::Ask, epoch);
+      }
       return at(there.head + parts_.rnic, Step::Dma, epoch, there.tail + parts_.rnic);
     }
+    case Step::Ask: {
+      const Time sent = now_ + parts_.rnic;
+      const Span there = link_.pass({sent, sent}, parts_.wire, parts_.ack_link);
+      return at(there.tail + parts_.rnic, Step::Asked, epoch);
+    }
+    case Step::Asked: return on_asked(epoch);
+    case Step::Handle: return on_handle(epoch);
+    case Step::Answer: return on_answer(epoch);
     case Step::Dma: return on_dma(event);
     case Step::Memory: result_.bytes += epoch.bytes; return memory_.arrive(epoch, now_);
     case Step::Back: {
       const Time sent = now_ + parts_.rnic;
-      const Span there = link_back_.pass({sent, sent}, parts_.wire, parts_.ack_link);
-      return at(there.tail + parts_.rnic + parts_.completion, Step::Ack, epoch);
+      const Span there = link_back_.pass({sent, sent}, parts_.wire, way_.back_link);
+      return at(there.tail + parts_.rnic + way_.noticed, Step::Ack, epoch);
     }
     case Step::Ack: return on_ack(epoch);
     case Step::Timeout: return on_timeout(epoch);
@@ -247,12 +320,15 @@ void NetworkRun::post(std::uint32_t number) {
   --me.epochs_left;
   ++result_.epochs;
   const Time posted = now_ + parts_.post;
-  me.busy_until = posted + local_persist_;
+  me.asks_from = asks() ? posted + parts_.post : posted;
+  me.busy_until = me.asks_from + local_persist_;
+  me.persisted = false;
+  me.read_answered_at.reset();
   at(posted, Step::Queue, epoch);
   const bool last = me.epochs_left == 0;
   if (last || options_.strategy != Strategy::Bsp) {
     me.awaited = epoch.number;
-    return await(number, posted);
+    return await(number, me.asks_from);
   }
   at(me.busy_until, Step::Client, {number, 0, 0});
 }
@@ -296,17 +372,61 @@ void NetworkRun::on_timeout(const RemoteEpoch& epoch) {
 
 void NetworkRun::on_dma(const Event& event) {
   const Span visible = server_pcie_.pass({event.at, event.tail}, parts_.dma, parts_.pcie_busy);
-  at(visible.tail + parts_.drain, Step::Memory, event.epoch);
   clients_[event.epoch.connection].visible.push_back(visible.tail);
-  if (options_.strategy == Strategy::TransportAck) send_ack(event.epoch, event.tail);
+  switch (options_.strategy) {
+    case Strategy::Message: return at(visible.tail + way_.poll, Step::Handle, event.epoch);
+    case Strategy::Flush: return;  // brings it to memory
+    case Strategy::TransportAck: send_ack(event.epoch, event.tail); [[fallthrough]];
+    case Strategy::Read:
+      if (options_.ddio) return;  // it stays in the cache
+      [[fallthrough]];
+    case Strategy::Sync:
+    case Strategy::Bsp: return at(visible.tail + parts_.drain, Step::Memory, event.epoch);
+  }
+}
+
+/// A READ or FLUSH is at the server's RNIC, and the WRITE before it is too.
+void NetworkRun::on_asked(const RemoteEpoch& epoch) {
+  const Time read = now_ + way_.dma_read;
+  if (options_.strategy == Strategy::Flush) return at(read + parts_.drain, Step::Memory, epoch);
+  // With DDIO the cache answers, whatever memory has.
+  if (options_.ddio || clients_[epoch.connection].persisted) return send_ack(epoch, read);
+  clients_[epoch.connection].read_answered_at = read;
+}
+
+void NetworkRun::on_handle(const RemoteEpoch& epoch) {
+  if (idle_cpus_ == 0) return unhandled_.push_back(epoch);
+  --idle_cpus_;
+  clients_[epoch.connection].handled_from = now_;
+  at(now_ + way_.handle, Step::Memory, epoch);
+}
+
+void NetworkRun::on_answer(const RemoteEpoch& epoch) {
+  send_ack(epoch, now_);
+  result_.busy.server_cpu += now_ - clients_[epoch.connection].handled_from;
+  ++idle_cpus_;
+  if (unhandled_.empty()) return;
+  const RemoteEpoch next = unhandled_.front();
+  unhandled_.pop_front();
+  on_handle(next);
 }
 
 void NetworkRun::on_persisted(const RemoteEpoch& epoch) {
   law_.on_persisted(epoch, now_);
-  std::deque<Time>& visible = clients_[epoch.connection].visible;
-  result_.in_memory += now_ - visible.front();
-  visible.pop_front();
-  if (options_.strategy != Strategy::TransportAck) send_ack(epoch, now_ + parts_.ack);
+  Client& me = clients_[epoch.connection];
+  result_.in_memory += now_ - me.visible.front();
+  me.visible.pop_front();
+  switch (options_.strategy) {
+    case Strategy::Sync:
+    case Strategy::Bsp: return send_ack(epoch, now_ + parts_.ack);
+    case Strategy::Read:
+      me.persisted = true;
+      if (me.read_answered_at) send_ack(epoch, std::max(now_, *me.read_answered_at));
+      return;
+    case Strategy::Flush: return send_ack(epoch, now_);
+    case Strategy::Message: return at(now_ + parts_.post, Step::Answer, epoch);
+    case Strategy::TransportAck: return;
+  }
 }
 
 void NetworkRun::send_ack(const RemoteEpoch& epoch, Time ready) {

@@ -6,8 +6,9 @@
 //   client PCIe           payloads that are not inline      of all connections, like all below
 //   RNIC, link, RNIC      latency; a time per byte
 //   server PCIe           latency; a time per byte
+//   server CPU            with Message only: handles, copies, flushes, answers
 //   memory                remote_memory.h: epochs of a connection are persisted in order
-//   RNIC, link, RNIC      the persist ACK on its way back
+//   RNIC, link, RNIC      the answer on its way back
 //   client CPU            completion
 //
 // What is lost: persist ACKs, if asked for. A client that gets none aborts and does the transaction
@@ -27,7 +28,11 @@ namespace perdure::sim {
 enum class Strategy {
   Sync,  // an epoch is posted when the persist ACK of the one before it has come
   Bsp,   // all are posted; the server keeps their order; the last one's persist ACK is waited for
-  TransportAck,  // known unsafe: as Sync, with the ACK that says that the RNIC has it
+  // As Sync, without an RNIC that makes persist ACKs. What is waited for:
+  Read,          // a READ behind the WRITE: known unsafe with DDIO, where the cache answers it
+  Flush,         // the native FLUSH behind the WRITE
+  Message,       // the answer of the server's CPU to a SEND that it copied and flushed
+  TransportAck,  // known unsafe: the ACK that says that the RNIC has it
 };
 
 std::string_view to_string(Strategy strategy);
@@ -45,6 +50,7 @@ struct NetworkOptions {
   Strategy strategy = Strategy::Bsp;
   TransactionShape shape;
   std::uint32_t clients = 1;          // each with a CPU and a connection; one machine
+  std::uint32_t server_cpus = 1;      // that handle messages
   std::uint64_t transactions = 1000;  // of all clients
   bool ddio = true;
   /// The client has persistent memory too, and persists each epoch there once it is posted, beside
@@ -74,6 +80,7 @@ struct NetworkResult {
     Time link = 0;
     Time server_pcie = 0;
     Time link_back = 0;
+    Time server_cpu = 0;  // of all; flushing until memory has it is work
   } busy;
 
   double transactions_per_us() const;
@@ -81,8 +88,9 @@ struct NetworkResult {
   double network_share() const;
 };
 
-/// Requires    clients > 0, shape.epochs > 0, shape.epoch_bytes > 0; memory for so many
-///             connections, with nothing in it.
+/// Requires    clients > 0, server_cpus > 0, shape.epochs > 0, shape.epoch_bytes > 0; memory for so
+///             many connections, with nothing in it. With Strategy::Read its epochs are persisted
+///             when the memory controller has them: a READ says no more.
 /// Errors      ProtocolError: the order of persistence was broken, or something was acknowledged
 ///             that was not persisted. InvalidArgument: a deadlock, with who waits for what, or one
 ///             transaction is aborted a thousand times in a row.

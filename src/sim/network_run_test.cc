@@ -35,9 +35,14 @@ Hardware machine() {
   n.dma_write = 190;
   n.cache_drain = 80;
   n.completion = 210;
+  n.dma_read_cache = 440;
+  n.dma_read_memory = 520;
+  n.poll = 40;
   n.persist_ack = 50;
   n.medium_write = 94;
   h.server.flush_line = 20;
+  h.server.handle = 400;
+  h.server.copy_per_byte = 0.1;
   h.server.line_bytes = 64;
   return h;
 }
@@ -128,6 +133,82 @@ TEST(Network, AnEpochTakesWhatTheMethodWithAPersistAckIsPricedAt) {
           epoch_parts(machine().network, static_cast<std::uint64_t>(bytes), ddio == Ddio::On);
       EXPECT_NEAR(static_cast<double>(parts.round_trip()) / 1e3, priced, 0.1) << bytes;
     }
+  }
+}
+
+/// WRITE and what follows it, or a message that is copied, flushed and answered.
+Method method_of(Strategy strategy) {
+  Method method;
+  method.name = "test";
+  RequesterStep post;
+  post.verb = strategy == Strategy::Message ? Verb::Send : Verb::Write;
+  post.items = {0};
+  RequesterStep behind;
+  behind.verb = strategy == Strategy::Read ? Verb::Read : Verb::Flush;
+  RequesterStep wait;
+  wait.kind = RequesterStep::Kind::WaitCompletion;
+  wait.of = 1;
+  method.requester = {post, behind, wait};
+  if (strategy != Strategy::Message) return method;
+  wait.kind = RequesterStep::Kind::WaitAck;
+  method.requester = {post, wait};
+  using enum ResponderAction::Kind;
+  method.responder = {{{Copy, 0}, {Flush, 0}, {Ack, {}}}};
+  return method;
+}
+
+TEST(Network, WithoutPersistAcksAnEpochTakesWhatItsMethodIsPricedAt) {
+  ServerProfile profile;
+  profile.transport = Transport::InfiniBand;
+  profile.capabilities.native_flush = true;
+  for (const Strategy strategy : {Strategy::Read, Strategy::Flush, Strategy::Message}) {
+    for (const std::uint64_t bytes : {64U, 512U, 1024U}) {
+      profile.ddio = strategy == Strategy::Read ? Ddio::Off : Ddio::On;
+      PriceOptions price_options;
+      price_options.item_bytes = static_cast<double>(bytes);
+      const double priced =
+          price(method_of(strategy), profile, machine(), price_options).latency_ns;
+      for (const std::uint64_t epochs : {1U, 5U}) {
+        NetworkOptions options = transactions(strategy, epochs, bytes);
+        options.ddio = profile.ddio == Ddio::On;
+        const auto result = run(machine(), options);
+        ASSERT_TRUE(result.ok()) << result.error().message;
+        EXPECT_EQ(result->round_trips, 5 * epochs);
+        EXPECT_NEAR(
+            static_cast<double>(result->elapsed) / 1e3 / (5.0 * static_cast<double>(epochs)),
+            priced, 0.2)
+            << to_string(strategy) << ", " << bytes << " bytes";
+      }
+    }
+  }
+}
+
+TEST(Network, AReadThatTheCacheAnswersIsNoPersistence) {
+  const auto result = run(machine(), transactions(Strategy::Read, 2, 512));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::ProtocolError);
+}
+
+// Sixteen clients post an epoch each; a CPU does one after the other, from the first on.
+TEST(Network, TheServersCpusAreWhatManyMessagesWaitFor) {
+  const Time each = picoseconds(400 + 512 * 0.1 + 8 * 20 + 94 + 70);
+  for (const std::uint32_t cpus : {1U, 4U}) {
+    NetworkOptions options = transactions(Strategy::Message, 1, 512);
+    options.clients = 16;
+    options.server_cpus = cpus;
+    options.transactions = 1600;
+    const auto result = run(machine(), options);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result->busy.server_cpu, 1600 * each);
+    EXPECT_GE(result->elapsed, 1600 * each / cpus);
+    if (cpus == 1) {
+      EXPECT_LE(result->elapsed, 1600 * each + 10'000'000);
+    }
+    options.strategy = Strategy::Flush;
+    const auto flush = run(machine(), options);
+    ASSERT_TRUE(flush.ok()) << flush.error().message;
+    EXPECT_EQ(flush->busy.server_cpu, 0U);
+    EXPECT_LT(flush->elapsed, result->elapsed);
   }
 }
 

@@ -792,6 +792,16 @@ TEST(Documents, OfTheSimulatedNetworkAreWhatTheirSchemasSay) {
             std::string::npos)
       << "what was varied is said in the page, not only to those who hear it read";
 
+  // A READ holds without DDIO, and is left out with it.
+  for (const char* const ddio : {"on", "off"}) {
+    std::vector<std::string> all = log;
+    all.insert(all.end(), {"--strategy", "all", "--ddio", ddio, "--server-cpus", "2"});
+    const Outcome each = expect_document(all, "network-simulation.schema.json");
+    EXPECT_EQ(each.status, 0) << each.err;
+    EXPECT_EQ(nlohmann::json::parse(each.out).at("runs").size(),
+              ddio == std::string("on") ? 4u : 5u);
+  }
+
   // With banks, as a drawing; and the known unsafe strategy, which gets no number.
   log.insert(log.end(), banks.begin(), banks.end());
   EXPECT_EQ(expect_document(log, "network-simulation.schema.json").status, 0);

@@ -309,6 +309,18 @@ TEST(Usage, WhatWouldNeverEndOrIsOfNoEffectIsNoCommandOfTheNetwork) {
     EXPECT_EQ(outcome.status, 2) << outcome.out;
     EXPECT_TRUE(contains(outcome.err, option[0] + " is of the server's banks")) << outcome.err;
   }
+  const std::pair<Words, const char*> together[] = {
+      {{"--strategy", "read"}, "the cache answers"},
+      {{"--strategy", "sync", "--server-cpus", "2"}, "--server-cpus is of the CPUs"},
+      {{"--strategy", "flush", "--lost-ack-one-in", "9"}, "--lost-ack-one-in is of persist ACKs"},
+  };
+  for (const auto& [options, because] : together) {
+    Words words{"sim", "network"};
+    words.insert(words.end(), options.begin(), options.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2) << outcome.out;
+    EXPECT_TRUE(contains(outcome.err, because)) << outcome.err;
+  }
   // Nothing is written: neither strategy is faster.
   const Outcome reads = run({"sim", "network", "--writes-percent", "0", "--format", "json"});
   EXPECT_EQ(reads.status, 0) << reads.err;
