@@ -184,9 +184,13 @@ TEST(Network, WithoutPersistAcksAnEpochTakesWhatItsMethodIsPricedAt) {
 }
 
 TEST(Network, AReadThatTheCacheAnswersIsNoPersistence) {
-  const auto result = run(machine(), transactions(Strategy::Read, 2, 512));
-  ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.error().code, ErrorCode::ProtocolError);
+  for (const double gap : {150, 5000}) {  // however late it comes
+    Hardware hardware = machine();
+    hardware.network.message_gap = gap;
+    const auto result = run(hardware, transactions(Strategy::Read, 2, 512));
+    ASSERT_FALSE(result.ok()) << gap;
+    EXPECT_EQ(result.error().code, ErrorCode::ProtocolError);
+  }
 }
 
 // Sixteen clients post an epoch each; a CPU does one after the other, from the first on.
