@@ -186,6 +186,8 @@ NetworkRun::NetworkRun(const Hardware& hardware, const NetworkOptions& options,
       idle_cpus_(options.server_cpus) {
   PERDURE_ASSERT(options.clients > 0 && options.server_cpus > 0);
   PERDURE_ASSERT(options.shape.epochs > 0 && options.shape.epoch_bytes > 0);
+  PERDURE_ASSERT(options.lost_ack_one_in == 0 ||
+                 (!asks() && options.strategy != Strategy::Message));
   for (std::uint32_t i = 0; i < options.clients; ++i) clients_.emplace_back(options.seed + i);
 }
 

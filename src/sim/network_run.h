@@ -89,8 +89,9 @@ struct NetworkResult {
 };
 
 /// Requires    clients > 0, server_cpus > 0, shape.epochs > 0, shape.epoch_bytes > 0; memory for so
-///             many connections, with nothing in it. With Strategy::Read its epochs are persisted
-///             when the memory controller has them: a READ says no more.
+///             many connections, with nothing in it; lost_ack_one_in is 0 where no persist ACKs are
+///             waited for. With Strategy::Read its epochs are persisted when the memory controller
+///             has them: a READ says no more.
 /// Errors      ProtocolError: the order of persistence was broken, or something was acknowledged
 ///             that was not persisted. InvalidArgument: a deadlock, with who waits for what, or one
 ///             transaction is aborted a thousand times in a row.
