@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include <atomic>
 #include <future>
+#include <thread>
 
 namespace perdure::fabric {
 namespace {
