@@ -381,7 +381,7 @@ Result<void> DurableSession::await(std::uint64_t number) {
     if (!up()) return *down_reason_;
     if (resolved_ >= number) break;
     if (deadline.passed()) {
-      return Error{ErrorCode::TimedOut, fmt::format("{} stopped answering", peer_->name())};
+      return Error{ErrorCode::TimedOut, "no answer from " + peer_->name()};
     }
     constexpr std::uint64_t kSpinRounds = 1000;
     if (round <= kSpinRounds) continue;

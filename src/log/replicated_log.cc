@@ -512,8 +512,8 @@ Result<void> ReplicatedLog::drain(Replica& replica, const std::optional<Deadline
       return Error{ErrorCode::TimedOut, "no answer: what was sent is not known to be durable"};
     }
   }
-  if (!replica.sending()) return Error{ErrorCode::Disconnected, "the replica went down"};
-  return {};
+  if (replica.sending()) return {};
+  return replica.down_reason().value_or(Error{ErrorCode::Disconnected, "the replica went down"});
 }
 
 void ReplicatedLog::follow_rule(const Configurations& in_play) {

@@ -502,7 +502,7 @@ Result<void> ReplicatedLog::change(Configuration next) {
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
     const auto drained = drain(replica);
-    if (!drained.ok()) replica.mark_down(drained.error());
+    if (!drained.ok() && replica.sending()) replica.mark_down(drained.error());
   }
   spread_configuration();
   if (quorum_stands()) return {};

@@ -77,7 +77,7 @@ Result<void> ReplicatedLog::write_head(const Boundary& head, const std::optional
     if (written.ok()) continue;
     const bool no_time = written.code() == ErrorCode::TimedOut && until && until->passed();
     if (no_time && replica.sending()) return written;
-    replica.mark_down(written.error());
+    if (replica.up()) replica.mark_down(written.error());
   }
   return {};
 }

@@ -227,7 +227,8 @@ TEST_F(KillTest, APeerThatStopsAnsweringIsLeftBehindAndComesBack) {
       [&](std::uint64_t count) { committed = count; });
   EXPECT_TRUE(written.ok()) << written.error().message;
   EXPECT_TRUE(stopped_is_down());
-  EXPECT_NE(log->status().replicas[1].down_reason.find("no answer"), std::string::npos);
+  const std::string reason = log->status().replicas[1].down_reason;
+  EXPECT_NE(reason.find("no answer"), std::string::npos) << reason;
   peers_[1].signal(SIGCONT);
   for (int attempt = 0; attempt < 100 && stopped_is_down(); ++attempt) {
     (void)log->repair();
@@ -237,6 +238,26 @@ TEST_F(KillTest, APeerThatStopsAnsweringIsLeftBehindAndComesBack) {
   const auto closed = log->close();  // readers know of what is committed
   EXPECT_TRUE(closed.ok()) << closed.error().message;
   check_replicas(committed);
+}
+
+// As above, when it is a trim that waits for the peer. Expect: it is down for its silence.
+TEST_F(KillTest, APeerThatATrimFindsSilentIsDownForThat) {
+  LogOptions options = options_for(addresses_);
+  options.replica_timeout = std::chrono::milliseconds(300);
+  auto log = Log::open(options);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  peers_[1].signal(SIGSTOP);
+  const auto text = record_for(0);
+  const auto ticket = log->append(std::as_bytes(std::span(text)));
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  const auto done = log->wait(*ticket, Level::Committed);  // by the other two
+  ASSERT_TRUE(done.ok()) << done.error().message;
+  const auto trimmed = log->trim(log->status().committed);
+  EXPECT_TRUE(trimmed.ok()) << trimmed.error().message;
+  const ReplicaStatus silent = log->status().replicas[1];
+  EXPECT_FALSE(silent.up);
+  EXPECT_NE(silent.down_reason.find("no answer"), std::string::npos) << silent.down_reason;
+  peers_[1].signal(SIGCONT);
 }
 
 // Two of three peers are killed under a record. Expect: append says that the quorum is lost; wait
