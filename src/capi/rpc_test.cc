@@ -107,6 +107,7 @@ class CRpc : public testing::Test {
     options.name = "teller";
     options.transport = "tcp";
     options.usual_costs = true;
+    options.server_timeout_ms = 60'000;  // a busy disk may take its time
     ASSERT_EQ(perdure_rpc_client_open(&options, &client_), PERDURE_OK) << perdure_last_error();
   }
 

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 #include <perdure/pool.h>
 #include <perdure/rpc.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -22,6 +20,7 @@
 #include "pmem/pool.h"
 #include "rpc/executor.h"
 #include "rpc/rpc_pool.h"
+#include "testing/child_of_fork.h"
 #include "testing/temporary_directory.h"
 
 namespace perdure {
@@ -121,6 +120,7 @@ class RpcServerTest : public testing::Test {
     options.name = name;
     options.transport = transport;
     options.measure_costs = false;
+    options.server_timeout = std::chrono::seconds(60);  // a busy machine's disk may take its time
     options.reconnect = std::chrono::milliseconds(2);
     auto client = RpcClient::open(options);
     if (!client.ok()) throw std::runtime_error(client.error().message);
@@ -274,7 +274,7 @@ TEST_F(RpcServerTest, AHandlerThatDoesNotReturnHoldsNobodysDurableCallsUp) {
       EXPECT_TRUE(call.ok()) << call.error().message;
       if (!call.ok()) break;
       last = *call;
-      const auto durable = two.wait(last, RpcLevel::Durable, std::chrono::seconds(5));
+      const auto durable = two.wait(last, RpcLevel::Durable, std::chrono::seconds(60));
       EXPECT_TRUE(durable.ok()) << durable.error().message;
     }
     EXPECT_EQ(two.wait(last, RpcLevel::Applied, std::chrono::milliseconds(20)).code(),
@@ -452,7 +452,7 @@ TEST_F(RpcServerTest, AQueryThatDoesNotReturnHoldsNobodysDurableCallsUp) {
     EXPECT_TRUE(call.ok()) << call.error().message;
     if (!call.ok()) break;
     last = *call;
-    const auto durable = two.wait(last, RpcLevel::Durable, std::chrono::seconds(2));
+    const auto durable = two.wait(last, RpcLevel::Durable, std::chrono::seconds(60));
     EXPECT_TRUE(durable.ok()) << durable.error().message;
     // Its session is asked for replies, too.
     EXPECT_EQ(two.wait(last, RpcLevel::Applied, std::chrono::milliseconds(20)).code(),
@@ -489,13 +489,13 @@ TEST_F(RpcServerTest, WhoAsksBesideAStuckQueryIsNotStuckWithIt) {
     for (int each = 0; each < 3; ++each) {
       const auto call = two->call(kAdd, std::as_bytes(std::span(&amount, 1)));
       ASSERT_TRUE(call.ok()) << call.error().message;
-      const auto durable = two->wait(*call, RpcLevel::Durable, std::chrono::seconds(4));
+      const auto durable = two->wait(*call, RpcLevel::Durable, std::chrono::seconds(60));
       EXPECT_TRUE(durable.ok()) << durable.error().message;
     }
-    const Deadline patience = Deadline::after(std::chrono::seconds(4));
+    const Deadline patience = Deadline::after(std::chrono::seconds(9));
     two.reset();
     EXPECT_NO_THROW(two = open("two", Transport::Tcp));
-    EXPECT_FALSE(patience.passed());  // a session's end waits longer for its thread
+    EXPECT_FALSE(patience.passed());  // a session's end waits 10 s for its thread
     stuck.let_go();
     asking.join();
   }
@@ -530,19 +530,14 @@ TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
 TEST_F(RpcServerTest, AChildOfForkIsRefusedAndEndsNothing) {
   start();
   RpcClient client = open("one", Transport::Tcp);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     const bool refused = server_->retry("one", 1).code() == ErrorCode::InvalidArgument &&
                          server_->drop("one", 1).code() == ErrorCode::InvalidArgument &&
                          server_->address().empty() && server_->status().clients.empty() &&
                          client.call(kAdd, {}).code() == ErrorCode::InvalidArgument;
     { const RpcServer gone = std::move(*server_); }
-    ::_exit(refused ? 0 : 1);
-  }
-  ASSERT_GT(child, 0);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return refused;
+  }));
   EXPECT_EQ(total(client), 0u);
   EXPECT_EQ(server_->status().clients.size(), 1u);
 }

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "testing/child_of_fork.h"
 #include "testing/process.h"
 #include "tests/compat/client.h"
 #include "tests/compat/target.h"
@@ -351,15 +352,11 @@ TEST_F(RpmemErrors, AChildOfForkHasNoPartInThePool) {
   const Memory memory;
   RPMEMpool* const pool = create(memory);
   ASSERT_NE(pool, nullptr) << rpmem_errormsg();
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     const bool right = rpmem_persist(pool, kPage, 64, 0, 0) != 0 && errno == EINVAL &&
                        rpmem_close(pool) != 0 && errno == EINVAL;
-    ::_exit(right ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return right;
+  }));
   std::memset(memory.at() + kPage, 'f', 64);
   EXPECT_EQ(rpmem_persist(pool, kPage, 64, 0, 0), 0) << rpmem_errormsg();
   EXPECT_EQ(target_.daemons().size(), 1U);

@@ -2,9 +2,6 @@
 #include <gtest/gtest.h>
 #include <perdure/perdure.h>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -16,6 +13,7 @@
 #include "core/clock.h"
 #include "core/text_file.h"
 #include "opened_peer.h"
+#include "testing/child_of_fork.h"
 #include "testing/temporary_directory.h"
 
 namespace perdure::server {
@@ -207,8 +205,7 @@ TEST_F(CLog, AChildOfForkIsToldThatNothingIsItsOwn) {
   ASSERT_EQ(perdure_log_append(log_, "one", 3, &ticket), PERDURE_OK);
   perdure_reader* reader = nullptr;
   ASSERT_EQ(perdure_log_reader(log_, nullptr, &reader), PERDURE_OK) << perdure_last_error();
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     perdure_log_status status{};
     status.size = sizeof status;
     bool yes = false;
@@ -220,12 +217,8 @@ TEST_F(CLog, AChildOfForkIsToldThatNothingIsItsOwn) {
         perdure_log_get_replicas(log_, nullptr, 0, &there) == PERDURE_INVALID_ARGUMENT &&
         perdure_log_take_repairs(log_, nullptr, 0, &there) == PERDURE_INVALID_ARGUMENT &&
         perdure_reader_get_position(reader, &position, nullptr) == PERDURE_INVALID_ARGUMENT;
-    ::_exit(refused ? 0 : 1);
-  }
-  ASSERT_GT(child, 0);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return refused;
+  }));
   perdure_reader_close(reader);
 }
 

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 #include <perdure/log.h>
 #include <perdure/region.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <memory>
 #include <thread>
@@ -11,6 +9,7 @@
 
 #include "client/dial.h"
 #include "opened_peer.h"
+#include "testing/child_of_fork.h"
 
 namespace perdure::server {
 namespace {
@@ -34,16 +33,11 @@ TEST_P(Devices, AreThoseOfTheProcess) {
   // Over tcp there is nothing to share: see docs/decisions/0026-devices-of-a-process.md.
   EXPECT_EQ(device(other) == first, GetParam() != Transport::Tcp);
   // A child's is its own: the parent's is there, and nothing of it is used.
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     client::Dialer own;
     const fabric::Device* const opened = device(own);
-    ::_exit(opened != nullptr && opened != first ? 0 : 1);
-  }
-  ASSERT_GT(child, 0);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    return opened != nullptr && opened != first;
+  }));
 }
 
 // Whoever opens one has it for as long as a peer that was dialled with it is there.

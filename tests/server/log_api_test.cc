@@ -4,8 +4,6 @@
 #include <perdure/mirror.h>
 #include <perdure/pool.h>
 #include <perdure/region.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include "core/clock.h"
 #include "core/text_file.h"
 #include "opened_peer.h"
+#include "testing/child_of_fork.h"
 #include "testing/temporary_directory.h"
 
 namespace perdure::server {
@@ -255,17 +254,12 @@ TEST_F(LogApi, WhereTheQuorumIsLostTheOutcomeIsUnknown) {
 TEST_F(LogApi, AChildOfForkIsRefusedAndEndsNothing) {
   const std::string text = "one";
   Log log = open();
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     const bool refused = log.append(bytes_of_text(text)).code() == ErrorCode::InvalidArgument &&
                          log.poll().code() == ErrorCode::InvalidArgument;
     { const Log gone = std::move(log); }
-    ::_exit(refused ? 0 : 1);
-  }
-  ASSERT_GT(child, 0);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return refused;
+  }));
   const auto ticket = log.append(bytes_of_text(text));
   ASSERT_TRUE(ticket.ok()) << ticket.error().message;
   const auto waited = log.wait(*ticket, Level::Committed, kApiPatience);

@@ -5,7 +5,6 @@
 #include <perdure/perdure.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -27,6 +26,7 @@
 #include "core/bytes.h"
 #include "core/text_file.h"
 #include "opened_peer.h"
+#include "testing/child_of_fork.h"
 #include "writer_setup.h"
 
 namespace perdure::server {
@@ -808,20 +808,15 @@ TEST_P(LogWriterTest, AChildOfForkIsRefusedAndEndsNothing) {
   LogWriter writer = open();
   ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
   ASSERT_TRUE(writer.submit_tagged(record_of({0, 1}), 1).ok());
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     bool refused = writer.commit(record_of({1, 0})).code() == ErrorCode::InvalidArgument;
     refused = refused && writer.with_log([](Log&) {}).code() == ErrorCode::InvalidArgument;
     refused = refused && writer.close().code() == ErrorCode::InvalidArgument;
     writer.poll();
     refused = refused && writer.take_completed().empty() && writer.completion_fd() == -1;
     { const LogWriter gone = std::move(writer); }
-    ::_exit(refused ? 0 : 1);
-  }
-  ASSERT_GT(child, 0);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return refused;
+  }));
   EXPECT_TRUE(writer.commit(record_of({0, 2}), Level::Committed, kLong).ok());
   EXPECT_EQ(writer.take_completed().size(), 1u);
   EXPECT_TRUE(writer.close(kLong).ok());

@@ -4,8 +4,6 @@
 #include <perdure/perdure.h>
 #include <perdure/pool.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +22,7 @@
 #include "core/clock.h"
 #include "killed_peer.h"
 #include "mirror/mirror_survey.h"
+#include "testing/child_of_fork.h"
 
 namespace perdure::server {
 namespace {
@@ -110,8 +109,7 @@ TEST_F(MirrorPeers, AChildIsRefusedAndEndsNothing) {
   ASSERT_TRUE(mirror.ok()) << mirror.error().message;
   store(*mirror, 0, 1);
   ASSERT_TRUE(mirror->persist(0, 8).ok());
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     constexpr ErrorCode kRefused = ErrorCode::InvalidArgument;
     std::array<std::byte, 8> word{};
     MirrorLane lane = mirror->lane();
@@ -122,11 +120,8 @@ TEST_F(MirrorPeers, AChildIsRefusedAndEndsNothing) {
         mirror->write_atomic(0, 7).code() == kRefused && mirror->read(0, word).code() == kRefused &&
         mirror->wait_in_sync(kMirrorPatience).code() == kRefused;
     mirror->~Mirror();
-    ::_exit(refused ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return refused;
+  }));
   store(*mirror, 8, 2);
   EXPECT_TRUE(mirror->persist(8, 8).ok());
   EXPECT_TRUE(is_equal(*mirror, 0));

@@ -7,7 +7,6 @@
 #include <perdure/mirror.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +14,7 @@
 
 #include "control/host_port.h"
 #include "opened_peer.h"
+#include "testing/child_of_fork.h"
 #include "testing/process.h"
 #include "writer_setup.h"
 
@@ -246,15 +246,10 @@ TEST_P(ReconnectTest, AChildOfForkEndsNothingOfIt) {
   LogWriter writer = open_writer();
   silence();
   commit_until_asked(writer);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     { const LogWriter gone = std::move(writer); }
-    ::_exit(0);
-  }
-  ASSERT_GT(child, 0);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return true;
+  }));
   commit_while_silent(writer);
   end_silence();
   append_until([&] { return commit(writer); }, [&] { return second_is_up(writer); });

@@ -5,8 +5,6 @@
 #include <perdure/perdure.h>
 #include <perdure/region.h>
 #include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -14,6 +12,7 @@
 
 #include "core/bytes.h"
 #include "opened_peer.h"
+#include "testing/child_of_fork.h"
 
 namespace perdure::server {
 namespace {
@@ -383,18 +382,14 @@ TEST_P(RegionOpen, WhoIsNotItsOwnerAnyMoreIsRefused) {
   auto region = Region::open(options());
   ASSERT_TRUE(region.ok()) << region.error().message;
   write(*region, 0, "text");
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::yes_in_a_child([&] {
     const bool refused =
         region->poll().code() == ErrorCode::InvalidArgument &&
         region->write(0, std::as_bytes(std::span("no", 2))).code() == ErrorCode::InvalidArgument &&
         !region->arm() && region->bytes() == 0;
     region->~Region();  // ends nothing of the parent's
-    ::_exit(refused ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return refused;
+  }));
   write(*region, 0, "more");
   Region other = std::move(*region);
   EXPECT_EQ(region->poll().code(), ErrorCode::InvalidArgument);
