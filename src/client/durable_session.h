@@ -394,6 +394,7 @@ class DurableSession {
   bool is_pair(std::span<const Ranges> epochs) const;
   bool tears_words(std::span<const Ranges> epochs, bool any_words) const;
   std::uint64_t begin_single(std::span<const Ranges> epochs);
+  Result<std::uint64_t> begin_message(std::span<const Ranges> epochs);
   Result<std::uint64_t> queue(Waiting update);
   Result<std::uint64_t> queue_request(const Question& question);
   std::size_t request_bytes_max() const;
@@ -404,6 +405,7 @@ class DurableSession {
   bool adds(const Waiting& update, Gathered& to) const;
   Gathered gather() const;
   Result<bool> post_gathered(const Gathered& gathered);
+  Result<void> post_ordered(std::uint64_t number, std::span<const Ranges> epochs);
   bool window_full(bool small) const {
     const std::size_t most = small ? std::min(options_.requests_in_flight, kCoalesceBehind)
                                    : options_.requests_in_flight;
@@ -451,7 +453,8 @@ class DurableSession {
   std::deque<Waiting> waiting_;
   std::array<Asked, kUpdatesMax> asked_{};  // by update
   std::size_t asked_in_flight_ = 0;
-  std::size_t gather_bytes_max_ = 0;  // of a message of updates; 0: there are none
+  std::size_t gather_bytes_max_ = 0;        // of a message of updates; 0: there are none
+  std::vector<std::byte> ordered_payload_;  // of the message that is posted
   std::uint64_t coalesced_ = 0;
   std::uint64_t bounce_number_ = 0;  // of the update that sent it last
   std::optional<Deadline> deadline_;

@@ -89,19 +89,44 @@ std::uint64_t DurableSession::begin_single(std::span<const Ranges> epochs) {
   return begin_common_place(item);
 }
 
+/// What is one message and waits for nothing goes at once, too. 0: it is not that, or there is no
+/// room for it now.
+Result<std::uint64_t> DurableSession::begin_message(std::span<const Ranges> epochs) {
+  if (!waiting_.empty() || window_full(true)) return std::uint64_t{0};
+  persist::OrderedSize size;
+  for (const Ranges epoch : epochs) {
+    for (const persist::UpdateItem& item : epoch) size = size.with(item.data.length);
+  }
+  if (!size.fits(gather_bytes_max_)) return std::uint64_t{0};
+  const auto posted = post_ordered(begun_ + 1, epochs);
+  if (!posted.ok() && posted.code() == ErrorCode::QueueFull) return std::uint64_t{0};
+  if (!posted.ok()) {
+    mark_down(posted.error());
+    return Error{ErrorCode::OutcomeUnknown, posted.error().message};
+  }
+  if (++begun_ == resolved_ + 1) note_progress();
+  return begun_;
+}
+
 Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs, bool whole_words) {
   PERDURE_ASSERT(options_.ranges_again);
   PERDURE_TRY_VOID(check(epochs));
-  Waiting update;
-  update.by_message = tears_words(epochs, whole_words);
-  if (!update.by_message) {
+  const bool by_message = tears_words(epochs, whole_words);
+  if (!by_message) {
     if (const std::uint64_t number = begin_single(epochs)) return number;
   }
+  const bool pair = is_pair(epochs);
+  if (!pair && (by_message || epochs.size() > 1 || epochs[0].size() > 1)) {
+    PERDURE_TRY(number, begin_message(epochs));
+    if (number != 0) return number;
+  }
+  Waiting update;
+  update.by_message = by_message;
+  update.pair = pair;
   for (const Ranges epoch : epochs) {
     update.items.insert(update.items.end(), epoch.begin(), epoch.end());
     update.epoch_ends.push_back(update.items.size());
   }
-  update.pair = is_pair(epochs);
   return queue(std::move(update));
 }
 
@@ -254,20 +279,13 @@ DurableSession::Gathered DurableSession::gather() const {
 
 Result<bool> DurableSession::post_gathered(const Gathered& gathered) {
   std::vector<Ranges> epochs;
-  Extent changes{kNotPosted, 0};
   std::size_t first = 0;
   for (const std::size_t end : gathered.epoch_ends) {
     epochs.push_back(Ranges(gathered.items).subspan(first, end - first));
     first = end;
   }
-  for (const persist::UpdateItem& item : gathered.items) {
-    changes.begin = std::min(changes.begin, item.at);
-    changes.end = std::max(changes.end, item.at + item.data.length);
-  }
-  const std::vector<std::byte> payload = persist::encode_ordered(epochs);
   const std::uint64_t number = waiting_.front().number;
-  PERDURE_TRY_VOID(post_request(number, {persist::MessageKind::Ordered, payload, {}, changes}));
-  asked_[number % kUpdatesMax].updates = true;
+  PERDURE_TRY_VOID(post_ordered(number, epochs));
   const std::uint64_t request = last_request_[number % kUpdatesMax];
   for (std::size_t each = 0; each < gathered.updates; ++each) {
     last_request_[(number + each) % kUpdatesMax] = request;
@@ -275,6 +293,21 @@ Result<bool> DurableSession::post_gathered(const Gathered& gathered) {
   }
   if (gathered.updates > 1) coalesced_ += gathered.updates;
   return true;
+}
+
+/// As one message, from `number` on.
+Result<void> DurableSession::post_ordered(std::uint64_t number, std::span<const Ranges> epochs) {
+  Extent changes{kNotPosted, 0};
+  for (const Ranges epoch : epochs) {
+    for (const persist::UpdateItem& item : epoch) {
+      changes.begin = std::min(changes.begin, item.at);
+      changes.end = std::max(changes.end, item.at + item.data.length);
+    }
+  }
+  const auto payload = persist::encode_ordered(epochs, ordered_payload_);
+  PERDURE_TRY_VOID(post_request(number, {persist::MessageKind::Ordered, payload, {}, changes}));
+  asked_[number % kUpdatesMax].updates = true;
+  return {};
 }
 
 /// The next piece of an update, if nothing stands before it; says whether it went.

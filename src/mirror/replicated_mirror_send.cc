@@ -132,6 +132,7 @@ Result<void> ReplicatedMirror::check_local() {
 /// Errors: SystemError, Fenced: no update is begun any more.
 Result<void> ReplicatedMirror::check_goes_on() const {
   if (local_failure_) return *local_failure_;
+  if (in_sync() >= quorum_) return {};
   if (auto why = trouble(); why && why->code == ErrorCode::Fenced) return *why;
   return {};
 }
@@ -252,6 +253,9 @@ void ReplicatedMirror::stage(MirrorEpoch epoch, Room& room) {
 }
 
 void ReplicatedMirror::note_ranges(std::span<const MirrorEpoch> epochs, Flight& flight) {
+  std::size_t ranges = 0;
+  for (const MirrorEpoch epoch : epochs) ranges += epoch.size();
+  flight.more.reserve(ranges - 1);
   bool first = true;
   for (const MirrorEpoch epoch : epochs) {
     for (const MirrorRange& range : epoch) {

@@ -77,13 +77,14 @@ class OrderedHandler final : public RequestHandler {
 
 }  // namespace
 
-std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem>> epochs) {
+std::span<const std::byte> encode_ordered(std::span<const std::span<const UpdateItem>> epochs,
+                                          std::vector<std::byte>& payload) {
   OrderedSize size;
   for (const auto& epoch : epochs) {
     for (const UpdateItem& item : epoch) size = size.with(item.data.length);
   }
   PERDURE_ASSERT(size.ranges <= kOrderedRangesMax);
-  std::vector<std::byte> payload(size.bytes());
+  if (payload.size() < size.bytes()) payload.resize(size.bytes());
   std::uint32_t ranges = 0;
   for (std::uint32_t epoch = 0; epoch < epochs.size(); ++epoch) {
     for (const UpdateItem& item : epochs[epoch]) {
@@ -95,6 +96,7 @@ std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem
     }
   }
   store(payload.data(), ranges);
+  store(payload.data() + 4, std::uint32_t{0});
   std::byte* to = payload.data() + kOrderedHeadBytes + ranges * kOrderedRangeBytes;
   for (const auto& epoch : epochs) {
     for (const UpdateItem& item : epoch) {
@@ -102,7 +104,7 @@ std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem
       to += item.data.length;
     }
   }
-  return payload;
+  return std::span(payload).first(size.bytes());
 }
 
 RequestHandler& ordered_handler() {

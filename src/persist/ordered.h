@@ -52,8 +52,10 @@ struct OrderedSize {
   }
 };
 
-/// Requires no more than kOrderedRangesMax ranges, and that no epoch is empty.
-std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem>> epochs);
+/// The payload, at the begin of `payload`, which grows if it is too short. Requires no more than
+/// kOrderedRangesMax ranges, and that no epoch is empty.
+std::span<const std::byte> encode_ordered(std::span<const std::span<const UpdateItem>> epochs,
+                                          std::vector<std::byte>& payload);
 
 /// Carries an update out. Nothing is stored unless all of it makes sense.
 RequestHandler& ordered_handler();
