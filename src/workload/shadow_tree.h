@@ -5,9 +5,8 @@
 //   what is changed      epochs
 //   one word             {new data} {the word}
 //   words of one line    {new data, copy of the line} {its pointer in the node above}
-//   several lines        {new data, copies of the lines, of the nodes between them and of the
-//   lowest
-//                        node above them all} {that node's pointer in the one above it}
+//   several lines        {new data, copies of the lines and of the nodes that lead to them, up to
+//                        the lowest one that is above all} {its pointer in the node above it}
 //
 // The lines of a structure are the leaves of a tree whose nodes are lines of eight pointers. Lines
 // and nodes that are replaced become free lines of the thread that replaced them, last in its

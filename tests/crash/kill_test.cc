@@ -243,7 +243,7 @@ TEST_F(KillTest, APeerThatStopsAnsweringIsLeftBehindAndComesBack) {
 // As above, when it is a trim that waits for the peer. Expect: it is down for its silence.
 TEST_F(KillTest, APeerThatATrimFindsSilentIsDownForThat) {
   LogOptions options = options_for(addresses_);
-  options.replica_timeout = std::chrono::milliseconds(300);
+  options.replica_timeout = std::chrono::seconds(1);
   auto log = Log::open(options);
   ASSERT_TRUE(log.ok()) << log.error().message;
   peers_[1].signal(SIGSTOP);
