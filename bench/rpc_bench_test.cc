@@ -2,6 +2,7 @@
 // alone, whose time is the same each time.
 #include "bench/rpc_failures.h"
 #include "bench/rpc_figures.h"
+#include "core/bytes.h"
 #include "core/json.h"
 #include "core/text_file.h"
 #include "testing/temporary_directory.h"
@@ -126,6 +127,45 @@ TEST(RpcBench, YcsbHasTheReadsOfItsMix) {
   for (const char name : {'A', 'B', 'C', 'D', 'E', 'F'}) {
     point.load.ycsb = name;
     EXPECT_EQ(run(point).calls, 60u) << name;
+  }
+}
+
+/// A point whose server keeps a graph of 300 vertices.
+RpcPoint point_of_graph(const models::Design& design, RpcFabric fabric, RpcForm form) {
+  RpcPoint point = point_of(design, fabric, form);
+  RpcFigure figure;
+  figure.cells.push_back({"small", point.load, RpcGraphSource{300, 2000, {}, 3}});
+  figure.cells.back().load.object_bytes = 256;
+  figure.cells.back().load.warm_up = 0;
+  EXPECT_TRUE(make_rpc_graphs(figure, 1).ok());
+  point.load = figure.cells.back().load;
+  return point;
+}
+
+TEST(RpcBench, RanksComeOutOfEveryDesignInEveryForm) {
+  for (const models::Design* design : models::designs()) {
+    for (const RpcForm form : kRpcForms) {
+      const RpcPoint point = point_of_graph(*design, RpcFabric::Emu, form);
+      EXPECT_EQ(run(point).calls, 3 * point.load.objects) << design->name;
+    }
+  }
+  run(point_of_graph(models::kFarm, RpcFabric::Shm, RpcForm::Paper));
+}
+
+TEST(RpcBench, RanksOfAnotherGraphAreFound) {
+  for (const bool in_its_blocks : {false, true}) {
+    RpcPoint point = point_of_graph(models::kFarm, RpcFabric::Emu, RpcForm::Equalised);
+    auto other = std::make_shared<RpcGraph>(*point.load.graph);
+    if (in_its_blocks) {
+      // An edge of the first record ends elsewhere.
+      store(other->blocks.data() + 20, load<std::uint32_t>(other->blocks.data() + 20) ^ 1U);
+    } else {
+      other->ranks.back() *= 1.00001;
+    }
+    point.load.graph = std::move(other);
+    const auto found = run_rpc_point(point);
+    ASSERT_EQ(found.code(), ErrorCode::Corrupt) << in_its_blocks;
+    EXPECT_NE(found.error().message.find("ranks"), std::string::npos) << found.error().message;
   }
 }
 

@@ -47,6 +47,13 @@ std::vector<RpcCallPlan> plan_rpc_calls(const RpcLoad& load, std::uint64_t clien
   const std::uint64_t calls = load.warm_up + load.calls;
   const std::uint64_t seed = load.seed * 1'000'003 + client;
   if (load.ycsb != 0) return plan_ycsb(load, calls, seed);
+  if (load.graph) {
+    std::vector<RpcCallPlan> blocks(calls);
+    for (std::uint64_t i = 0; i < calls; ++i) {
+      blocks[i].object = static_cast<std::uint32_t>(i % load.objects);
+    }
+    return blocks;
+  }
   Random random(seed);
   workload::ZipfianRanks ranks(workload::kYcsbZipfian);
   for (std::uint64_t i = 0; i < load.objects; ++i) ranks.grow();
@@ -88,6 +95,11 @@ RpcObjects::RpcObjects(const RpcLoad& load)
       objects_(load.objects),
       bytes_(load.object_bytes * load.objects, std::byte{0x5a}) {
   PERDURE_ASSERT(load.object_bytes >= sizeof(std::uint32_t));
+  if (load.graph) {
+    PERDURE_ASSERT(load.graph->blocks.size() == bytes_.size());
+    bytes_ = load.graph->blocks;  // each begins with its number, too
+    return;
+  }
   for (std::uint32_t i = 0; i < load.objects; ++i) store(object(i).data(), i);
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace perdure::bench {
@@ -117,7 +118,9 @@ RpcCaller::RpcCaller(const RpcPoint& point, std::uint64_t number, rpc::models::C
       end_(end),
       clock_(clock),
       plan_(plan_rpc_calls(point.load, number)),
-      request_(rpc_payload_bytes(point.load), std::byte{0x5a}) {}
+      request_(rpc_payload_bytes(point.load), std::byte{0x5a}) {
+  if (point.load.graph) ranks_.emplace(point.load.graph->graph.vertices());
+}
 
 bool RpcCaller::is_over(const Flight& flight) const {
   const RpcCallPlan& plan = plan_[flight.call];
@@ -172,6 +175,22 @@ bool RpcCaller::find_over() {
   return did;
 }
 
+/// With the next block of the graph. Errors: Corrupt: it is none, or after the last one the ranks
+/// are not those of the graph.
+Result<void> RpcCaller::compute(std::span<const std::byte> block) {
+  PERDURE_TRY_VOID(ranks_->add_block(block));
+  if ((answered_ + 1) % point_.load.objects == 0) ranks_->end_iteration();
+  if (answered_ + 1 != plan_.size()) return {};
+  ended_ = std::max(ended_, clock_.now());
+  const std::vector<double>& right = point_.load.graph->ranks;
+  const bool equal = std::equal(
+      ranks_->ranks().begin(), ranks_->ranks().end(), right.begin(), right.end(),
+      [](double found, double wanted) { return std::abs(found - wanted) <= 1e-9 * wanted; });
+  if (equal) return {};
+  return Error{ErrorCode::Corrupt, fmt::format("{}: the ranks of {} are not those of the graph",
+                                               point_.design->title, point_.load.graph->name)};
+}
+
 Result<bool> RpcCaller::take_replies() {
   bool did = false;
   while (!flights_.empty()) {
@@ -185,6 +204,7 @@ Result<bool> RpcCaller::take_replies() {
                                                    point_.design->title, flight.call + 1)};
     }
     if (!flight.over) note_over(flight);
+    if (ranks_) PERDURE_TRY_VOID(compute(reply_));
     flights_.pop_front();
     ++answered_;
     did = true;

@@ -93,6 +93,7 @@ class RpcCaller {
   Result<bool> begin_calls();
   bool find_over();
   Result<bool> take_replies();
+  Result<void> compute(std::span<const std::byte> block);
   bool is_over(const Flight& flight) const;
   void note_over(Flight& flight);
 
@@ -102,6 +103,7 @@ class RpcCaller {
   rpc::models::Client& end_;
   const Clock& clock_;
   const std::vector<RpcCallPlan> plan_;
+  std::optional<workload::PageRank> ranks_;  // of a graph
   std::vector<std::byte> request_;
   std::vector<std::byte> reply_;
   std::deque<Flight> flights_;         // begun and not answered; the oldest first

@@ -31,10 +31,19 @@ enum class RpcQuantity : std::uint8_t {
 std::string_view unit_of(RpcQuantity quantity);
 double value_of(RpcQuantity quantity, const RpcSample& sample);
 
+/// A graph that is still to be made, or read where it has a file.
+struct RpcGraphSource {
+  std::uint32_t vertices = 0;
+  std::uint64_t edges = 0;
+  std::string file = {};
+  std::uint64_t iterations = 1;  // 0: as many as the calls of the load make
+};
+
 /// A group of bars: one load.
 struct RpcCell {
   std::string label;
   RpcLoad load;
+  std::optional<RpcGraphSource> graph = {};
 };
 
 /// A comparison that the paper's text makes: designs of its own with others, in some cells.
@@ -52,7 +61,7 @@ struct RpcFigure {
   RpcQuantity quantity = RpcQuantity::CallsPerSecond;
   std::vector<RpcCell> cells;
   std::vector<RpcClaim> claims;
-  std::string_view note;  // what is otherwise than in the paper
+  std::string note;  // what is otherwise than in the paper
 };
 
 /// How much is run.
@@ -60,6 +69,7 @@ struct RpcScale {
   bool full = false;        // objects and calls as in the paper
   std::uint64_t calls = 0;  // of a client; 0: what fits two minutes
   std::uint64_t seed = 1;
+  std::vector<std::string> graphs = {};  // files of edges, in place of generated graphs
 };
 
 /// All of them, in the paper's order.
@@ -113,10 +123,13 @@ class RpcResults {
 std::uint64_t rpc_runs(const RpcFigure& figure, const RpcRunOptions& options);
 using RpcProgress = std::function<void(std::uint64_t made, const std::string& what)>;
 
-/// Runs a figure: round by round, so that what disturbs the machine for a while disturbs all
-/// designs alike. A point that fails is a row with a failure.
-/// Errors: InvalidArgument: none of the designs can be run there, naming those that can;
-/// SystemError: interrupted, or the results can not be kept.
+/// Makes the graphs of a figure, if it has some. Errors: those of read_edge_list.
+Result<void> make_rpc_graphs(RpcFigure& figure, std::uint64_t seed);
+
+/// Runs a figure, whose graphs are made: round by round, so that what disturbs the machine for a
+/// while disturbs all designs alike. A point that fails is a row with a failure. Errors:
+/// InvalidArgument: none of the designs can be run there, naming those that can; SystemError:
+/// interrupted, or the results can not be kept.
 Result<std::vector<RpcRow>> run_rpc_figure(const RpcFigure& figure, const RpcRunOptions& options,
                                            RpcResults& results, const RpcProgress& progress);
 

@@ -100,11 +100,12 @@ std::string RpcPoint::description() const {
   }
   return fmt::format(
       "{} {} {} window={} bytes={} objects={} calls={} warm_up={} reads={} processing={} batch={} "
-      "clients={} ycsb={} network={} client_spinners={} server_spinners={}{} seed={}{}",
+      "clients={} ycsb={} network={} client_spinners={} server_spinners={}{} seed={}{}{}",
       design->name, to_string(fabric), to_string(form), in_flight(), load.object_bytes,
       load.objects, load.calls, load.warm_up, load.read_percent, load.processing.count(),
       load.batch, load.clients, load.ycsb == 0 ? '-' : load.ycsb, load.network_clients,
-      load.client_spinners, load.server_spinners, load.pinned ? " pinned" : "", load.seed, on);
+      load.client_spinners, load.server_spinners, load.pinned ? " pinned" : "", load.seed,
+      load.graph ? fmt::format(" graph={}", load.graph->name) : "", on);
 }
 
 std::string RpcPoint::impossible() const {

@@ -15,11 +15,13 @@
 #include "core/clock.h"
 #include "report/table.h"
 #include "rpc/models/design.h"
+#include "workload/graph.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +66,16 @@ struct RpcConfounder {
 /// All of them, in the order of the struct.
 std::vector<RpcConfounder> rpc_confounders();
 
+/// A graph whose blocks are the objects of a server. A client reads all of them in each iteration,
+/// and computes PageRank of what it has read.
+struct RpcGraph {
+  std::string name;  // of equal names, equal graphs
+  workload::Graph graph;
+  std::vector<std::byte> blocks;
+  std::uint64_t iterations = 1;
+  std::vector<double> ranks;  // that have to come out, computed here
+};
+
 /// What is asked for.
 struct RpcLoad {
   std::uint64_t object_bytes = 1024;
@@ -74,8 +86,9 @@ struct RpcLoad {
   Nanoseconds processing{0};  // of each call at the server, spun
   std::size_t batch = 1;      // requests in a call
   std::size_t clients = 1;
-  char ycsb = 0;                    // 'A' to 'F': which calls; 0: read_percent, zipfian
-  std::size_t network_clients = 0;  // others that send small calls without a pause
+  char ycsb = 0;  // 'A' to 'F': which calls; 0: read_percent, zipfian
+  std::shared_ptr<const RpcGraph> graph = nullptr;  // then its blocks, one behind another
+  std::size_t network_clients = 0;                  // others that send small calls without a pause
   std::size_t client_spinners = 0;  // processes that compute on the client's processor
   std::size_t server_spinners = 0;  // ... on the server's
   bool pinned = false;              // client and server have a processor each
@@ -125,7 +138,7 @@ Result<RpcSample> rpc_sample_from_json(const nlohmann::json& json);
 /// Runs it once: over shm and tcp with client and server in processes of their own, in the emulated
 /// fabric in a world in time. Requires no threads in this process.
 /// Errors: Unsupported: impossible(), or what the machine lacks; TimedOut: a call is never over;
-/// Corrupt: a read did not bring its object.
+/// Corrupt: a read did not bring its object, or ranks are not those of the graph.
 Result<RpcSample> run_rpc_point(const RpcPoint& point);
 
 }  // namespace perdure::bench

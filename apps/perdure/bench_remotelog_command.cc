@@ -47,26 +47,12 @@ struct Configuration {
   plan::Scenario scenario;
 };
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words;
-  std::string word;
-  for (const char c : text + ",") {
-    if (c != ',' && c != '/') {
-      word += c;
-    } else if (!word.empty()) {
-      words.push_back(std::move(word));
-      word.clear();
-    }
-  }
-  return words;
-}
-
 /// Whether every word of the filter is a part of the configuration's name.
 bool chosen(const Configuration& configuration, const std::vector<std::string>& filter) {
   bench::RemotelogRow named;
   named.fabric = configuration.fabric;
   named.scenario = configuration.scenario;
-  const std::vector<std::string> parts = words_of(named.configuration());
+  const std::vector<std::string> parts = words_between(named.configuration(), ",/");
   return std::all_of(filter.begin(), filter.end(), [&](const std::string& word) {
     return std::find(parts.begin(), parts.end(), word) != parts.end();
   });
@@ -98,7 +84,7 @@ std::vector<Configuration> configurations(const RemotelogArguments& arguments) {
       {"paper", {plan::Source::Paper}},
       {"best", {plan::Source::Best}},
       {"both", {plan::Source::Paper, plan::Source::Best}}};
-  const std::vector<std::string> filter = words_of(arguments.filter);
+  const std::vector<std::string> filter = words_between(arguments.filter, ",/");
   std::vector<Configuration> all;
   for (const bench::RemotelogFabric fabric : fabrics.at(arguments.fabric)) {
     const Transport transport = transport_of(fabric);

@@ -27,6 +27,7 @@ struct RpcArguments {
   std::string explain;
   std::string fabric = "shm";
   std::string designs;
+  std::string graphs;
   bench::RpcScale scale;
   bench::RpcRunOptions run;
   bench::RpcFailureOptions failures;
@@ -57,15 +58,9 @@ Result<void> check_design(const std::string& name) {
 
 Result<std::vector<const rpc::models::Design*>> named_designs(const std::string& names) {
   std::vector<const rpc::models::Design*> designs;
-  std::string word;
-  for (const char c : names + ",") {
-    if (c != ',') {
-      word += c;
-    } else if (!word.empty()) {
-      PERDURE_TRY(design, named_design(word));
-      designs.push_back(design);
-      word.clear();
-    }
+  for (const std::string& name : words_between(names, ",")) {
+    PERDURE_TRY(design, named_design(name));
+    designs.push_back(design);
   }
   return designs;
 }
@@ -92,8 +87,10 @@ Result<std::vector<bench::RpcFigureResult>> run_figures(const RpcArguments& argu
     kept = std::move(opened);
   }
   std::uint64_t total = 0;
-  for (const bench::RpcFigure& figure : figures) {
-    total += bench::rpc_runs(figure, arguments.run);
+  for (bench::RpcFigure& figure : figures) {
+    const std::uint64_t runs = bench::rpc_runs(figure, arguments.run);
+    if (runs > 0) PERDURE_TRY_VOID(bench::make_rpc_graphs(figure, arguments.scale.seed));
+    total += runs;
   }
   if (arguments.figure == "all" && total == 0) {
     return Error{ErrorCode::InvalidArgument,
@@ -229,6 +226,10 @@ ExitStatus run(RpcArguments arguments) {
   const auto designs = named_designs(arguments.designs);
   if (!designs.ok()) return fail(designs.error());
   arguments.run.designs = *designs;
+  arguments.scale.graphs = words_between(arguments.graphs, ",");
+  if (!arguments.graphs.empty() && arguments.figure != "10" && arguments.figure != "all") {
+    return fail({ErrorCode::InvalidArgument, "--graphs are for figure 10 alone"});
+  }
   const auto good = bench_rpc(arguments);
   if (!good.ok()) return fail(good.error());
   return *good ? ExitStatus::Ok : ExitStatus::Failed;
@@ -253,6 +254,11 @@ void add_bench_rpc(Command bench) {
       .capture_default();
   command.add_option("--designs", arguments->designs,
                      "Only these, with commas; else those of the paper's figures");
+  command
+      .add_option("--graphs", arguments->graphs,
+                  "For figure 10, in place of generated graphs: files with an edge, the numbers of "
+                  "two vertices, in each line; with commas")
+      .option_text("FILES");
   command.add_flag("--confounders", arguments->run.confounders,
                    "Also the equalised form with each confounder alone");
   command.add_flag("--full", arguments->scale.full,
@@ -279,6 +285,7 @@ void add_bench_rpc(Command bench) {
   add_examples(command,
                "  perdure bench rpc --explain farm\n"
                "  perdure bench rpc 8\n"
+               "  perdure bench rpc 10 --graphs enron.txt,dblp.txt --full\n"
                "  perdure bench rpc 12 --failures 20\n"
                "  perdure bench rpc 13 --fabric emu --designs farm,wflush,w-rflush\n"
                "  perdure bench rpc all --keep samples.jsonl --report rpc.html\n");
