@@ -60,11 +60,41 @@ Result<std::vector<Strategy>> parse_strategies(std::string_view word) {
                   word)};
 }
 
-/// Whether a READ says that an epoch is persistent: the cache does not answer it, and what the
-/// memory controller has counts.
-bool read_holds(const NetworkCommandOptions& options, bool banks) {
-  return options.ddio == Ddio::Off &&
-         (!banks || options.persist_point == memsys::PersistPoint::Accept);
+/// Why a strategy is not simulated with these options; empty: it is.
+std::string_view impossible(Strategy strategy, const NetworkCommandOptions& options) {
+  const bool banks = !options.files.device.empty() || !options.files.processor.empty();
+  const bool accepted = !banks || options.persist_point == memsys::PersistPoint::Accept;
+  if (strategy == Strategy::Sync || strategy == Strategy::Bsp ||
+      strategy == Strategy::TransportAck) {
+    return "";
+  }
+  if (options.run.lost_ack_one_in > 0) return "it has no persist ACKs that could be lost";
+  if (strategy == Strategy::Read && (options.ddio == Ddio::On || !accepted)) {
+    return "a READ makes nothing persistent that the cache answers, and says nothing of what is "
+           "behind the memory controller; use it with --ddio off, and with --persist-point accept "
+           "where there are banks";
+  }
+  if (strategy == Strategy::Message && banks) {
+    return "a message's epochs are written by the server's CPU, and the banks here are simulated "
+           "behind the RNIC's persist buffer; use it without --device and --processor";
+  }
+  return "";
+}
+
+struct LeftOut {
+  Strategy strategy = Strategy::Sync;
+  std::string_view why;
+};
+
+/// Of several strategies those that are not simulated, which it takes out.
+std::vector<LeftOut> leave_out(NetworkCommandOptions& options) {
+  std::vector<LeftOut> left_out;
+  for (const Strategy each : options.strategies) {
+    const std::string_view why = impossible(each, options);
+    if (!why.empty()) left_out.push_back({each, why});
+  }
+  for (const LeftOut& each : left_out) std::erase(options.strategies, each.strategy);
+  return left_out;
 }
 
 Result<memsys::Ordering> parse_remote_order(std::string_view word) {
@@ -155,8 +185,12 @@ ordered_json json_of(const NetworkRow& row, std::uint32_t server_cpus) {
   return json;
 }
 
-std::string json_of(const std::vector<NetworkRow>& rows, const NetworkSetup& setup,
-                    const sim::NetworkOptions& run) {
+std::string json_of(const std::vector<NetworkRow>& rows, const std::vector<LeftOut>& left_out,
+                    const NetworkSetup& setup, const sim::NetworkOptions& run) {
+  ordered_json others = ordered_json::array();
+  for (const LeftOut& each : left_out) {
+    others.push_back({{"strategy", to_string(each.strategy)}, {"why", each.why}});
+  }
   ordered_json runs = ordered_json::array();
   for (const NetworkRow& row : rows) runs.push_back(json_of(row, run.server_cpus));
   ordered_json document{{"format", 1},
@@ -172,7 +206,8 @@ std::string json_of(const std::vector<NetworkRow>& rows, const NetworkSetup& set
                         {"ddio", run.ddio},
                         {"client_persists", run.client_persists},
                         {"seed", run.seed},
-                        {"runs", std::move(runs)}};
+                        {"runs", std::move(runs)},
+                        {"left_out", std::move(others)}};
   if (const auto gain = gain_of(rows)) document["bsp_over_sync"] = *gain;
   return json_text(document, 2) + "\n";
 }
@@ -249,31 +284,29 @@ Result<void> check_command_line(const NetworkCommandOptions& options, const Comm
                                   "is of the CPUs that handle messages: use it with --strategy "
                                   "message or all"));
   }
-  if (waits_for(Strategy::Read) || waits_for(Strategy::Flush) || waits_for(Strategy::Message)) {
-    PERDURE_TRY_VOID(refuse_given(command, {"--lost-ack-one-in"},
-                                  "is of persist ACKs: use it with --strategy sync, bsp or both"));
-  }
   if (options.output == NetworkFormat::Plot) {
     PERDURE_TRY_VOID(refuse_given(command, {"--epoch-bytes"},
                                   "is what --format plot varies: it draws 64 to 16384 bytes"));
   }
-  const bool banks = !options.files.device.empty() || !options.files.processor.empty();
-  if (options.strategies == std::vector{Strategy::Read} && !read_holds(options, banks)) {
-    return Error{
-        ErrorCode::InvalidArgument,
-        "--strategy read: a READ makes nothing persistent that the cache answers, and "
-        "says nothing of what is behind the memory controller; use it with --ddio off, and "
-        "with --persist-point accept where there are banks"};
+  if (options.strategies.size() == 1) {
+    const Strategy only = options.strategies.front();
+    const std::string_view why = impossible(only, options);
+    if (!why.empty()) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("--strategy {}: {}", to_string(only), why)};
+    }
   }
-  if (banks) return {};
+  if (!options.files.device.empty() || !options.files.processor.empty()) return {};
   return refuse_given(command, {"--order", "--persist-point"},
                       "is of the server's banks: use it with --device or --processor");
 }
 
 ExitStatus run_sim_network(NetworkCommandOptions options) {
   const bool banks = !options.files.device.empty() || !options.files.processor.empty();
-  // Of `all` what holds on this server.
-  if (!read_holds(options, banks)) std::erase(options.strategies, Strategy::Read);
+  const std::vector<LeftOut> left_out = leave_out(options);
+  for (const LeftOut& each : left_out) {
+    print_warning(fmt::format("{} is left out: {}", to_string(each.strategy), each.why));
+  }
   auto setup =
       banks ? read_network_setup(options.files) : read_network_without_banks(options.files);
   if (!setup.ok()) {
@@ -297,7 +330,7 @@ ExitStatus run_sim_network(NetworkCommandOptions options) {
     print_error(rows.error());
     return ExitStatus::Failed;
   }
-  print(options.output == NetworkFormat::Json ? json_of(*rows, *setup, run)
+  print(options.output == NetworkFormat::Json ? json_of(*rows, left_out, *setup, run)
                                               : text_of(*rows, *setup, run));
   return ExitStatus::Ok;
 }

@@ -62,7 +62,10 @@ std::string describe_memory(const NetworkSetup& setup) {
 Result<sim::NetworkResult> simulate_network(const NetworkSetup& setup,
                                             const sim::NetworkOptions& options) {
   if (!setup.device) {
-    sim::FixedMemory memory(options.clients, sim::picoseconds(setup.hardware.network.medium_write));
+    // A READ does not wait for what is behind the memory controller.
+    const bool reads = options.strategy == sim::Strategy::Read;
+    sim::FixedMemory memory(options.clients,
+                            reads ? 0 : sim::picoseconds(setup.hardware.network.medium_write));
     return sim::run_network(setup.hardware, options, memory);
   }
   memsys::BankedMemoryOptions banked;

@@ -77,6 +77,7 @@ struct Client {
 /// What strategies without a persist ACK add to EpochParts.
 struct StrategyParts {
   Time dma_read = 0;   // until one is answered
+  Time written = 0;    // by a FLUSH, from the cache to the memory controller
   Time poll = 0;       // a message is noticed
   Time handle = 0;     // by a CPU, until memory has it: understood, copied, flushed
   Time back_link = 0;  // the answer on the link
@@ -91,6 +92,7 @@ StrategyParts strategy_parts(const Hardware& hardware, const NetworkOptions& opt
   const auto bytes = static_cast<double>(options.shape.epoch_bytes);
   StrategyParts way;
   way.dma_read = picoseconds(from_cache ? n.dma_read_cache : n.dma_read_memory);
+  way.written = picoseconds(n.cache_drain);  // as `sim method` has it, whatever DDIO is
   way.poll = picoseconds(n.poll);
   way.handle = picoseconds(s.handle + bytes * s.copy_per_byte +
                            std::ceil(bytes / s.line_bytes) * s.flush_line);
@@ -389,8 +391,9 @@ void NetworkRun::on_dma(const Event& event) {
 
 /// A READ or FLUSH is at the server's RNIC, and the WRITE before it is too.
 void NetworkRun::on_asked(const RemoteEpoch& epoch) {
-  const Time read = now_ + way_.dma_read;
-  if (options_.strategy == Strategy::Flush) return at(read + parts_.drain, Step::Memory, epoch);
+  // It does not pass the WRITE on PCIe.
+  const Time read = std::max(now_ + way_.dma_read, clients_[epoch.connection].visible.back());
+  if (options_.strategy == Strategy::Flush) return at(read + way_.written, Step::Memory, epoch);
   // With DDIO the cache answers, whatever memory has.
   if (options_.ddio || clients_[epoch.connection].persisted) return send_ack(epoch, read);
   clients_[epoch.connection].read_answered_at = read;

@@ -30,7 +30,7 @@ enum class Strategy {
   Bsp,   // all are posted; the server keeps their order; the last one's persist ACK is waited for
   // As Sync, without an RNIC that makes persist ACKs. What is waited for:
   Read,          // a READ behind the WRITE: known unsafe with DDIO, where the cache answers it
-  Flush,         // the native FLUSH behind the WRITE
+  Flush,         // the native FLUSH behind the WRITE: it waits for it, and writes it back
   Message,       // the answer of the server's CPU to a SEND that it copied and flushed
   TransportAck,  // known unsafe: the ACK that says that the RNIC has it
 };
@@ -91,7 +91,8 @@ struct NetworkResult {
 /// Requires    clients > 0, server_cpus > 0, shape.epochs > 0, shape.epoch_bytes > 0; memory for so
 ///             many connections, with nothing in it; lost_ack_one_in is 0 where no persist ACKs are
 ///             waited for. With Strategy::Read its epochs are persisted when the memory controller
-///             has them: a READ says no more.
+///             has them: a READ says no more. With Strategy::Message it has no banks: what a CPU
+///             writes does not come through the RNIC's persist buffer.
 /// Errors      ProtocolError: the order of persistence was broken, or something was acknowledged
 ///             that was not persisted. InvalidArgument: a deadlock, with who waits for what, or one
 ///             transaction is aborted a thousand times in a row.

@@ -48,7 +48,8 @@ Hardware machine() {
 }
 
 Result<NetworkResult> run(const Hardware& hardware, const NetworkOptions& options) {
-  FixedMemory memory(options.clients, picoseconds(hardware.network.medium_write));
+  const bool reads = options.strategy == Strategy::Read;  // as the header requires
+  FixedMemory memory(options.clients, reads ? 0 : picoseconds(hardware.network.medium_write));
   return run_network(hardware, options, memory);
 }
 
@@ -161,24 +162,61 @@ TEST(Network, WithoutPersistAcksAnEpochTakesWhatItsMethodIsPricedAt) {
   ServerProfile profile;
   profile.transport = Transport::InfiniBand;
   profile.capabilities.native_flush = true;
-  for (const Strategy strategy : {Strategy::Read, Strategy::Flush, Strategy::Message}) {
+  struct Case {
+    Strategy strategy;
+    Ddio ddio;
+    double medium_write;
+  };
+  const Case cases[] = {
+      {Strategy::Read, Ddio::Off, 94},   {Strategy::Read, Ddio::Off, 2000},
+      {Strategy::Flush, Ddio::Off, 94},  {Strategy::Flush, Ddio::On, 94},
+      {Strategy::Flush, Ddio::On, 2000}, {Strategy::Message, Ddio::Off, 94},
+      {Strategy::Message, Ddio::On, 94},
+  };
+  for (const Case& each : cases) {
+    Hardware hardware = machine();
+    hardware.network.medium_write = each.medium_write;
+    profile.ddio = each.ddio;
+    profile.capabilities.native_flush = each.strategy != Strategy::Read;
     for (const std::uint64_t bytes : {64U, 512U, 1024U}) {
-      profile.ddio = strategy == Strategy::Read ? Ddio::Off : Ddio::On;
       PriceOptions price_options;
       price_options.item_bytes = static_cast<double>(bytes);
       const double priced =
-          price(method_of(strategy), profile, machine(), price_options).latency_ns;
+          price(method_of(each.strategy), profile, hardware, price_options).latency_ns;
       for (const std::uint64_t epochs : {1U, 5U}) {
-        NetworkOptions options = transactions(strategy, epochs, bytes);
-        options.ddio = profile.ddio == Ddio::On;
-        const auto result = run(machine(), options);
+        NetworkOptions options = transactions(each.strategy, epochs, bytes);
+        options.ddio = each.ddio == Ddio::On;
+        const auto result = run(hardware, options);
         ASSERT_TRUE(result.ok()) << result.error().message;
         EXPECT_EQ(result->round_trips, 5 * epochs);
         EXPECT_NEAR(
             static_cast<double>(result->elapsed) / 1e3 / (5.0 * static_cast<double>(epochs)),
             priced, 0.2)
-            << to_string(strategy) << ", " << bytes << " bytes";
+            << to_string(each.strategy) << ", " << bytes << " bytes, medium " << each.medium_write
+            << (options.ddio ? ", DDIO" : "");
       }
+    }
+  }
+}
+
+// What is asked behind a WRITE does not pass it on a PCIe that is slow.
+TEST(Network, NoStrategyGetsMoreThroughTheServersPcieThanItCarries) {
+  Hardware hardware = machine();
+  hardware.network.pcie_per_byte = 2;
+  using enum Strategy;
+  for (const Strategy strategy : {Sync, Bsp, Read, Flush, Message}) {
+    for (const std::uint32_t clients : {1U, 16U}) {
+      NetworkOptions options = transactions(strategy, 3, 4096);
+      options.clients = clients;
+      options.server_cpus = clients;
+      options.transactions = 160;
+      options.ddio = strategy != Read;
+      const auto result = run(hardware, options);
+      ASSERT_TRUE(result.ok()) << result.error().message;
+      const EpochParts parts = epoch_parts(hardware.network, 4096, options.ddio);
+      EXPECT_EQ(result->busy.server_pcie, 480 * parts.pcie_busy) << to_string(strategy);
+      EXPECT_GE(result->elapsed, result->busy.server_pcie) << to_string(strategy);
+      EXPECT_LE(result->in_memory, 480 * result->elapsed);  // no time is below zero
     }
   }
 }
