@@ -232,8 +232,9 @@ void add_shared_options(Command command, FigureCommandOptions& options) {
       .range(Limit{1}, Limit{65536})
       .capture_default();
   add_size_option(command, "--log-gap", server.log_gap,
-                  "Between the logs of two threads; 0: their headers all lie in one bank", 0,
-                  1 << 20);
+                  "Between the logs of two threads; 0: their headers, if the logging has such, all "
+                  "lie in one bank",
+                  0, 1 << 20);
   add_word_option(command, "--logging", server.logging, workload::parse_logging,
                   "How the server's transactions are atomic (undo)", workload::logging_names());
   add_word_option(command, "--persist-point", server.persist_point, memsys::parse_persist_point,

@@ -257,8 +257,9 @@ void add_run_options(Command command, ServerCommandOptions& options) {
       .range(Limit{1}, Limit{65536})
       .capture_default();
   add_size_option(command, "--log-gap", options.log_gap,
-                  "Between the logs of two threads; 0: their headers all lie in one bank", 0,
-                  1 << 20);
+                  "Between the logs of two threads; 0: their headers, if the logging has such, all "
+                  "lie in one bank",
+                  0, 1 << 20);
   command.add_option("--cores", options.cores, "Instead of the file's; 0: the file's")
       .range(Limit{0}, Limit{memsys::kCoresMax})
       .capture_default();

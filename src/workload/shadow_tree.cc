@@ -71,7 +71,7 @@ std::uint64_t ShadowTree::line(Place place) const {
 
 void ShadowTree::replace(Place place, FreeLines& free) {
   PERDURE_ASSERT(!free.empty());
-  free.push_back(line(place));
+  replaced_.push_back(line(place));
   moved_[first_[place.level] + place.index] = free.front();
   free.pop_front();
 }
@@ -103,8 +103,18 @@ void ShadowTree::append_transaction(const Recorder& changes, FreeLines& free,
   for (const std::uint64_t index : created) walk(index);
   for (const std::uint64_t index : created) add(OperationKind::Persist, line({0, index}));
   const auto close = [&] { operations.push_back({OperationKind::Barrier, 0}); };
-  const std::vector<std::uint64_t> written = lines_of(changes.written());
-  if (written.empty() || one_word(changes.written())) {
+  // What it changes of its own new data is new data.
+  std::vector<Range> visible;
+  for (const Range& each : changes.written()) {
+    const bool is_new =
+        std::any_of(changes.created().begin(), changes.created().end(), [&](const Range& made) {
+          return each.address >= made.address &&
+                 each.address + each.bytes <= made.address + made.bytes;
+        });
+    if (!is_new) visible.push_back(each);
+  }
+  const std::vector<std::uint64_t> written = lines_of(visible);
+  if (written.empty() || one_word(visible)) {
     if (!created.empty()) close();
     for (const std::uint64_t index : written) add(OperationKind::Persist, line({0, index}));
     if (!written.empty()) close();
@@ -128,6 +138,9 @@ void ShadowTree::append_transaction(const Recorder& changes, FreeLines& free,
   close();
   add(OperationKind::Persist, line(top.above()));
   close();
+  // Not before nobody reaches them.
+  free.insert(free.end(), replaced_.begin(), replaced_.end());
+  replaced_.clear();
 }
 
 std::unordered_set<std::uint64_t> ShadowTree::reached() const {

@@ -68,6 +68,7 @@ class ShadowTree {
   std::uint64_t nodes_at_;
   std::vector<std::uint64_t> first_;  // number of the first place of each level; the last: the root
   std::unordered_map<std::uint64_t, std::uint64_t> moved_;  // by number: the line where it stands
+  std::vector<std::uint64_t> replaced_;                     // by this transaction
 };
 
 }  // namespace perdure::workload

@@ -1,6 +1,9 @@
 // Threads that change one structure: see transactions.h.
 #include "workload/transactions.h"
 
+#include <numeric>
+#include <utility>
+
 namespace perdure::workload {
 namespace {
 
@@ -19,6 +22,17 @@ std::uint64_t logs_at(std::uint64_t footprint, const TransactionsOptions& option
 std::uint64_t tree_at(std::uint64_t footprint, const TransactionsOptions& options) {
   return logs_at(footprint, options) +
          options.threads * (Transactions::kLogBytes + options.log_gap);
+}
+
+/// In any order, as they are once each has been taken and given back.
+FreeLines lines_in_any_order(std::uint64_t first, std::uint64_t count, std::uint64_t seed) {
+  Random random(seed);
+  FreeLines lines(count);
+  std::iota(lines.begin(), lines.end(), first);
+  for (std::uint64_t left = count; left > 1; --left) {
+    std::swap(lines[left - 1], lines[random.below(left)]);
+  }
+  return lines;
 }
 
 }  // namespace
@@ -45,9 +59,8 @@ Transactions::Transactions(std::unique_ptr<Structure> structure, TransactionsOpt
     const std::uint64_t first = random.below(kLogLines);
     const std::uint64_t base = logs_at(footprint, options) + i * (kLogBytes + options.log_gap);
     threads_.push_back({random, LogArea(base, kLogBytes, first * kLineBytes), {}});
-    for (std::uint64_t line = 0; tree_ && line < kLogLines; ++line) {
-      threads_.back().free.push_back(base / kLineBytes + (first + line) % kLogLines);
-    }
+    if (tree_)
+      threads_.back().free = lines_in_any_order(base / kLineBytes, kLogLines, options.seed + i);
   }
 }
 

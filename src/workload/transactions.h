@@ -39,6 +39,9 @@ class Transactions final : public Program {
   static std::uint64_t bytes_for(std::uint64_t footprint, const TransactionsOptions& options);
   std::uint64_t bytes() const { return bytes_for(structure_->footprint(), options_); }
   const Structure& structure() const { return *structure_; }
+  /// Under shadow updates: where its lines stand, and the free lines of a thread.
+  const ShadowTree& tree() const { return *tree_; }
+  const FreeLines& free_lines(std::uint32_t thread) const { return threads_[thread].free; }
 
  private:
   struct Thread {

@@ -129,9 +129,11 @@ TEST(Shadow, WhatReadersReachIsNotWrittenBeforeTheOnePointer) {
     Random random(9);
     const auto structure = make_structure(kind, kSmall, random);
     const std::uint64_t lines = structure->footprint() / kLineBytes + 1;
-    ShadowTree tree(lines, lines + 5'000);
+    constexpr std::uint64_t kFree = 80;  // so that each is used again and again
+    ShadowTree tree(lines, lines + kFree);
     FreeLines free;
-    for (std::uint64_t i = 0; i < 5'000; ++i) free.push_back(lines + i);
+    for (std::uint64_t i = 0; i < kFree; ++i) free.push_back(lines + i);
+    std::unordered_set<std::uint64_t> just_freed;
     int copied = 0;
     for (int i = 0; i < 300; ++i) {
       Recorder changes;
@@ -153,19 +155,96 @@ TEST(Shadow, WhatReadersReachIsNotWrittenBeforeTheOnePointer) {
       ASSERT_EQ(epochs.back().size(), 1u) << to_string(kind);
       ASSERT_LE(epochs.size(), 2u) << to_string(kind);
       if (epochs.size() == 1) continue;
-      std::uint64_t made = 0;
-      for (const Range& each : changes.created()) made += each.last_line() - each.first_line() + 1;
+      // New data stands where it was made: it is what may be written of all that is reached.
+      std::set<std::uint64_t> made;
+      for (const Range& each : changes.created()) {
+        for (std::uint64_t at = each.first_line(); at <= each.last_line(); ++at) made.insert(at);
+      }
       std::uint64_t reached = 0;
-      for (const std::uint64_t line : epochs.front()) reached += before.contains(line) ? 1 : 0;
-      ASSERT_LE(reached, made) << to_string(kind);
+      for (const std::uint64_t line : epochs.front()) {
+        reached += before.contains(line) ? 1 : 0;
+        ASSERT_FALSE(just_freed.contains(line)) << "the longest free ones come first";
+      }
+      ASSERT_EQ(reached, made.size()) << to_string(kind);
       ASSERT_TRUE(before.contains(*epochs.back().begin())) << to_string(kind);
-      copied += epochs.front().size() > made ? 1 : 0;
+      copied += epochs.front().size() > made.size() ? 1 : 0;
       // Nothing is lost, and nothing is free that is reached: as many lines as there were.
       const std::unordered_set<std::uint64_t> after = tree.reached();
-      ASSERT_EQ(after.size() + free.size(), before.size() + 5'000);
+      ASSERT_EQ(after.size() + free.size(), before.size() + kFree);
       for (const std::uint64_t line : free) ASSERT_FALSE(after.contains(line));
+      just_freed.clear();
+      for (const std::uint64_t line : free) {
+        if (before.contains(line)) just_freed.insert(line);
+      }
     }
     EXPECT_EQ(copied > 0, kind != StructureKind::Hash) << to_string(kind) << ": a word each";
+  }
+}
+
+TEST(Shadow, NewDataPersistsWithTheCopies) {
+  ShadowTree tree(512, 600);
+  Recorder changes;
+  changes.create({40 * 64, 64});
+  changes.write({10 * 64, 8});
+  changes.write({20 * 64, 8});
+  EXPECT_EQ(shadowed(tree, changes),
+            "L673 L672 L664 L605 P40 P1000 P1001 P1002 P1003 P1004 | P672 | ");
+}
+
+// Its free lines are as many as it copies. Expect: none of what it replaces is written.
+TEST(Shadow, WhatIsReplacedIsNotFreeBeforeTheTransactionIsOver) {
+  ShadowTree tree(512, 600);
+  Recorder changes;
+  changes.write({10 * 64, 16});
+  changes.write({20 * 64, 16});
+  FreeLines free = {1000, 1001, 1002, 1003, 1004};
+  std::vector<Operation> operations;
+  tree.append_transaction(changes, free, operations);
+  EXPECT_EQ(words(operations), "P1000 P1001 P1002 P1003 P1004 | P672 | ");
+  EXPECT_EQ(free, (FreeLines{10, 20, 601, 602, 664}));
+}
+
+TEST(Shadow, WhatATransactionChangesOfItsOwnNewDataIsNew) {
+  ShadowTree tree(512, 600);
+  Recorder changes;
+  changes.create({40 * 64, 128});
+  changes.write({40 * 64 + 8, 64});
+  changes.write({10 * 64, 8});
+  EXPECT_EQ(shadowed(tree, changes), "L673 L672 L664 L605 P40 P41 | P10 | ");
+}
+
+// In the memory of a program each line is of the structure or its tree, a lock, or free to one
+// thread, whatever has been done; and nothing outside of it is asked for.
+TEST(Shadow, NoLineOfAProgramHasTwoUses) {
+  for (const StructureKind kind : kKinds) {
+    Random random(5);
+    TransactionsOptions options;
+    options.logging = Logging::Shadow;
+    options.partitions = kSmall.partitions;
+    options.log_gap = 3072;
+    Transactions program(make_structure(kind, kSmall, random), options);
+    for (std::uint32_t i = 0; i < 1600; ++i) {
+      const std::uint32_t thread = i % options.threads;
+      std::vector<Operation> operations;
+      ASSERT_TRUE(program.start(thread).has_value());
+      program.run(thread, operations);
+      for (const Operation& each : operations) {
+        const bool of_memory = each.kind == Load || each.kind == Persist;
+        ASSERT_TRUE(!of_memory || each.value < program.bytes()) << each.value;
+      }
+    }
+    std::unordered_set<std::uint64_t> used = program.tree().reached();
+    const std::size_t reached = used.size();
+    for (std::uint32_t thread = 0; thread < options.threads; ++thread) {
+      std::optional<Program::Start> start = program.start(thread);
+      const std::uint64_t lock = start->lock->address / kLineBytes;
+      ASSERT_FALSE(used.contains(lock)) << to_string(kind);
+      for (const std::uint64_t line : program.free_lines(thread)) {
+        ASSERT_TRUE(used.insert(line).second) << to_string(kind) << ", line " << line;
+        ASSERT_LT(line * kLineBytes, program.bytes());
+      }
+    }
+    EXPECT_EQ(used.size(), reached + options.threads * (Transactions::kLogBytes / kLineBytes));
   }
 }
 
