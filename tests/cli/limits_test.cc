@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/text_file.h"
 #include "testing/process.h"
 #include "testing/temporary_directory.h"
 #include "tests/cli/command_process.h"
@@ -97,6 +98,30 @@ TEST(BenchRpc, AFigureOfWhichNothingRanIsNoSuccess) {
   EXPECT_EQ(outcome.status, 1) << outcome.out;
   EXPECT_TRUE(contains(outcome.err, "FaSST carries")) << outcome.err;
   EXPECT_FALSE(contains(outcome.out, "measured")) << outcome.out;
+}
+
+TEST(BenchRpc, GraphsAreReadFromFilesAndAFileThatIsNoneIsNamed) {
+  const test::TestDirectory place;
+  const std::string ring = place.file("ring.txt");
+  ASSERT_TRUE(write_file(ring, "# a ring\n1 2\n2 3\n3 1\n").ok());
+  const std::vector<std::string> command{"bench", "rpc",      "10", "--fabric", "emu",  "--designs",
+                                         "farm",  "--rounds", "1",  "--format", "json", "--graphs"};
+  const auto with = [&](const std::string& graphs) {
+    std::vector<std::string> words = command;
+    words.push_back(graphs);
+    return run(words);
+  };
+  const Outcome outcome = with(ring + "," + ring + "2");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(contains(outcome.err, ring + "2: ")) << outcome.err;
+  const Outcome good = with(ring);
+  EXPECT_EQ(good.status, 0) << good.err;
+  EXPECT_TRUE(contains(good.out, ring)) << good.out;
+  ASSERT_TRUE(write_file(ring, "1 2\n2 three\n").ok());
+  EXPECT_TRUE(contains(with(ring).err, ring + ", line 2: ")) << with(ring).err;
+  const Outcome other = run({"bench", "rpc", "8", "--graphs", ring});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_TRUE(contains(other.err, "figure 10")) << other.err;
 }
 
 TEST(BenchFiles, LeavesNoFileWhenItIsInterrupted) {

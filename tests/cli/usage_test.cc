@@ -312,7 +312,8 @@ TEST(Usage, WhatWouldNeverEndOrIsOfNoEffectIsNoCommandOfTheNetwork) {
   const std::pair<Words, const char*> together[] = {
       {{"--strategy", "read"}, "the cache answers"},
       {{"--strategy", "sync", "--server-cpus", "2"}, "--server-cpus is of the CPUs"},
-      {{"--strategy", "flush", "--lost-ack-one-in", "9"}, "--lost-ack-one-in is of persist ACKs"},
+      {{"--strategy", "flush", "--lost-ack-one-in", "9"}, "no persist ACKs that could be lost"},
+      {{"--strategy", "message", "--device", "nvm.toml"}, "written by the server's CPU"},
   };
   for (const auto& [options, because] : together) {
     Words words{"sim", "network"};
@@ -320,6 +321,12 @@ TEST(Usage, WhatWouldNeverEndOrIsOfNoEffectIsNoCommandOfTheNetwork) {
     const Outcome outcome = run(words);
     EXPECT_EQ(outcome.status, 2) << outcome.out;
     EXPECT_TRUE(contains(outcome.err, because)) << outcome.err;
+  }
+  EXPECT_EQ(run({"sim", "network", "--strategy", "flush", "--lost-ack-one-in", "0"}).status, 0);
+  const Outcome some = run({"sim", "network", "--strategy", "all", "--lost-ack-one-in", "1000"});
+  EXPECT_EQ(some.status, 0);
+  for (const char* const name : {"read", "flush", "message"}) {
+    EXPECT_TRUE(contains(some.err, name + std::string(" is left out: "))) << some.err;
   }
   // Nothing is written: neither strategy is faster.
   const Outcome reads = run({"sim", "network", "--writes-percent", "0", "--format", "json"});
