@@ -142,6 +142,8 @@ Result<std::vector<NetworkRow>> simulate_all(const NetworkSetup& setup,
     const bool acks = strategy == Strategy::Sync || strategy == Strategy::Bsp;
     if (!alone || setup.device || !acks) continue;
     const auto parts = sim::epoch_parts(setup.hardware.network, run.shape.epoch_bytes, run.ddio);
+    // A station that is slower than a round trip is busy still when the next transaction comes.
+    if (parts.spacing() > parts.round_trip()) continue;
     row.form = strategy == Strategy::Bsp ? bsp_form(parts, run.shape.epochs)
                                          : sync_form(parts, run.shape.epochs);
   }
@@ -154,7 +156,13 @@ std::optional<double> gain_of(const std::vector<NetworkRow>& rows) {
   return rows[1].result.transactions_per_us() / rows[0].result.transactions_per_us();
 }
 
-ordered_json json_of(const NetworkRow& row, std::uint32_t server_cpus) {
+/// Whether all that a transaction waits for is the network and the server's memory, one epoch at a
+/// time.
+bool has_share(Strategy strategy, const sim::NetworkOptions& run) {
+  return strategy == Strategy::Sync && !run.client_persists && run.lost_ack_one_in == 0;
+}
+
+ordered_json json_of(const NetworkRow& row, const sim::NetworkOptions& run) {
   const NetworkResult& r = row.result;
   const auto busy = [&](sim::Time time) {
     return r.elapsed == 0 ? 0.0 : static_cast<double>(time) / static_cast<double>(r.elapsed);
@@ -179,8 +187,8 @@ ordered_json json_of(const NetworkRow& row, std::uint32_t server_cpus) {
                       {"link", busy(r.busy.link)},
                       {"server_pcie", busy(r.busy.server_pcie)},
                       {"link_back", busy(r.busy.link_back)},
-                      {"server_cpus", busy(r.busy.server_cpu) / server_cpus}}}};
-  if (row.strategy == Strategy::Sync) json["network_share"] = r.network_share();
+                      {"server_cpus", busy(r.busy.server_cpu) / run.server_cpus}}}};
+  if (has_share(row.strategy, run)) json["network_share"] = r.network_share();
   if (row.form) json["formula_us"] = us(*row.form);
   return json;
 }
@@ -192,7 +200,7 @@ std::string json_of(const std::vector<NetworkRow>& rows, const std::vector<LeftO
     others.push_back({{"strategy", to_string(each.strategy)}, {"why", each.why}});
   }
   ordered_json runs = ordered_json::array();
-  for (const NetworkRow& row : rows) runs.push_back(json_of(row, run.server_cpus));
+  for (const NetworkRow& row : rows) runs.push_back(json_of(row, run));
   ordered_json document{{"format", 1},
                         {"label", "simulated"},
                         {"hardware", setup.hardware.network.name},
@@ -205,6 +213,8 @@ std::string json_of(const std::vector<NetworkRow>& rows, const std::vector<LeftO
                         {"writes_percent", static_cast<double>(run.shape.writes_per_mille) / 10},
                         {"ddio", run.ddio},
                         {"client_persists", run.client_persists},
+                        {"lost_ack_one_in", run.lost_ack_one_in},
+                        {"ack_timeout_us", us(run.ack_timeout)},
                         {"seed", run.seed},
                         {"runs", std::move(runs)},
                         {"left_out", std::move(others)}};
@@ -229,12 +239,12 @@ std::string text_of(const std::vector<NetworkRow>& rows, const NetworkSetup& set
                         us(r.persist.quantile(0.5)), us(r.persist.quantile(0.99)),
                         row.form ? fmt::format("{:.3f}", us(*row.form)) : "-", r.round_trips);
     if (r.aborted > 0) {
-      text += fmt::format("    {} lost a persist ACK and were done again\n",
-                          counted(r.aborted, "transaction"));
+      text += fmt::format("    {}: no persist ACK within {:.3f} us, and all of it again\n",
+                          counted(r.aborted, "abort"), us(run.ack_timeout));
     }
   }
   for (const NetworkRow& row : rows) {
-    if (row.strategy != Strategy::Sync) continue;
+    if (!has_share(row.strategy, run)) continue;
     text += fmt::format("  of sync's time to persist the network takes {:.1f} %\n",
                         100 * row.result.network_share());
   }
@@ -275,6 +285,25 @@ Result<void> check_command_line(const NetworkCommandOptions& options, const Comm
   if (options.run.lost_ack_one_in == 0) {
     PERDURE_TRY_VOID(refuse_given(command, {"--ack-timeout-us"},
                                   "is of lost persist ACKs: use it with --lost-ack-one-in"));
+  }
+  const double per_mille = options.writes_percent * 10;
+  if (std::abs(per_mille - std::round(per_mille)) > 1e-6) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--writes-percent {}: tenths of a percent are the finest",
+                             options.writes_percent)};
+  }
+  // 2^64 picoseconds are half a year.
+  const double compute_us = options.compute_us * static_cast<double>(options.run.transactions);
+  if (compute_us > 1e13) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} transactions with {} us of compute each take more time than can "
+                             "be simulated, 1e13 us: ask for fewer or less",
+                             options.run.transactions, options.compute_us)};
+  }
+  if (options.strategies.front() == Strategy::TransportAck && options.writes_percent < 100) {
+    return Error{ErrorCode::InvalidArgument,
+                 "--strategy transport-ack is known unsafe, and runs to show that: all "
+                 "transactions have to write"};
   }
   const auto waits_for = [&](Strategy strategy) {
     return std::count(options.strategies.begin(), options.strategies.end(), strategy) > 0;

@@ -54,8 +54,9 @@ struct Event {
 };
 
 struct Client {
-  explicit Client(std::uint64_t seed) : random(seed) {}
+  explicit Client(std::uint64_t seed) : random(seed), losses(~seed) {}
   Random random;
+  Random losses;  // apart, so that what is lost changes nothing of what is written
   bool ended = false;
   bool posting = false;           // epochs of a transaction
   std::uint64_t epochs_left = 0;  // to be posted
@@ -71,6 +72,7 @@ struct Client {
   Time began = 0;
   Time busy_until = 0;       // with its own memory
   std::deque<Time> visible;  // of its epochs at the server, until they are persisted
+  Time placed = 0;           // the last of those that have arrived
   Station queue;
 };
 
@@ -369,7 +371,7 @@ void NetworkRun::on_timeout(const RemoteEpoch& epoch) {
   ++result_.aborted;
   most_aborts_ = std::max(most_aborts_, ++me.aborts);
   me.epochs_left = options_.shape.epochs;
-  at(now_, Step::Client, {epoch.connection, 0, 0});
+  at(std::max(now_, me.busy_until), Step::Client, {epoch.connection, 0, 0});
 }
 
 // --- the server --------------------------------------------------------------------------------
@@ -377,6 +379,7 @@ void NetworkRun::on_timeout(const RemoteEpoch& epoch) {
 void NetworkRun::on_dma(const Event& event) {
   const Span visible = server_pcie_.pass({event.at, event.tail}, parts_.dma, parts_.pcie_busy);
   clients_[event.epoch.connection].visible.push_back(visible.tail);
+  clients_[event.epoch.connection].placed = visible.tail;
   switch (options_.strategy) {
     case Strategy::Message: return at(visible.tail + way_.poll, Step::Handle, event.epoch);
     case Strategy::Flush: return;  // brings it to memory
@@ -392,7 +395,7 @@ void NetworkRun::on_dma(const Event& event) {
 /// A READ or FLUSH is at the server's RNIC, and the WRITE before it is too.
 void NetworkRun::on_asked(const RemoteEpoch& epoch) {
   // It does not pass the WRITE on PCIe.
-  const Time read = std::max(now_ + way_.dma_read, clients_[epoch.connection].visible.back());
+  const Time read = std::max(now_ + way_.dma_read, clients_[epoch.connection].placed);
   if (options_.strategy == Strategy::Flush) return at(read + way_.written, Step::Memory, epoch);
   // With DDIO the cache answers, whatever memory has.
   if (options_.ddio || clients_[epoch.connection].persisted) return send_ack(epoch, read);
@@ -440,7 +443,7 @@ void NetworkRun::send_ack(const RemoteEpoch& epoch, Time ready) {
   Client& me = clients_[epoch.connection];
   const bool asked_for = me.waiting && me.awaited == epoch.number;
   const std::uint64_t one_in = options_.lost_ack_one_in;
-  if (one_in > 0 && asked_for && me.random.chance(1, one_in)) return;
+  if (one_in > 0 && asked_for && me.losses.chance(1, one_in)) return;
   at(ready, Step::Back, epoch);
 }
 

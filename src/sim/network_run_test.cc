@@ -199,6 +199,21 @@ TEST(Network, WithoutPersistAcksAnEpochTakesWhatItsMethodIsPricedAt) {
   }
 }
 
+// Many small epochs: an epoch is persistent before the READ behind it has got through the link.
+TEST(Network, AReadThatComesLateIsAnsweredAtOnce) {
+  NetworkOptions options = transactions(Strategy::Read, 6, 64);
+  options.ddio = false;
+  options.clients = 64;
+  options.transactions = 1000;
+  const auto result = run(machine(), options);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  options.strategy = Strategy::Sync;
+  const auto sync = run(machine(), options);
+  ASSERT_TRUE(sync.ok()) << sync.error().message;
+  EXPECT_GT(result->elapsed, sync->elapsed);
+  EXPECT_LT(result->elapsed, 3 * sync->elapsed);
+}
+
 // What is asked behind a WRITE does not pass it on a PCIe that is slow.
 TEST(Network, NoStrategyGetsMoreThroughTheServersPcieThanItCarries) {
   Hardware hardware = machine();

@@ -314,6 +314,9 @@ TEST(Usage, WhatWouldNeverEndOrIsOfNoEffectIsNoCommandOfTheNetwork) {
       {{"--strategy", "sync", "--server-cpus", "2"}, "--server-cpus is of the CPUs"},
       {{"--strategy", "flush", "--lost-ack-one-in", "9"}, "no persist ACKs that could be lost"},
       {{"--strategy", "message", "--device", "nvm.toml"}, "written by the server's CPU"},
+      {{"--strategy", "transport-ack", "--writes-percent", "0"}, "all transactions have to write"},
+      {{"--writes-percent", "0.04"}, "tenths of a percent"},
+      {{"--compute-us", "1000000", "--transactions", "20000000"}, "more time than"},
   };
   for (const auto& [options, because] : together) {
     Words words{"sim", "network"};
