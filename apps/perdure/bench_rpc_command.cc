@@ -226,7 +226,13 @@ ExitStatus run(RpcArguments arguments) {
   const auto designs = named_designs(arguments.designs);
   if (!designs.ok()) return fail(designs.error());
   arguments.run.designs = *designs;
-  arguments.scale.graphs = words_between(arguments.graphs, ",");
+  for (const std::string& file : words_between(arguments.graphs, ",")) {
+    auto& graphs = arguments.scale.graphs;
+    if (std::find(graphs.begin(), graphs.end(), file) == graphs.end()) graphs.push_back(file);
+  }
+  if (!arguments.graphs.empty() && arguments.scale.graphs.empty()) {
+    return fail({ErrorCode::InvalidArgument, "--graphs names no file"});
+  }
   if (!arguments.graphs.empty() && arguments.figure != "10" && arguments.figure != "all") {
     return fail({ErrorCode::InvalidArgument, "--graphs are for figure 10 alone"});
   }

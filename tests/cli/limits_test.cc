@@ -118,6 +118,7 @@ TEST(BenchRpc, GraphsAreReadFromFilesAndAFileThatIsNoneIsNamed) {
   EXPECT_TRUE(contains(good.out, ring)) << good.out;
   write_file(ring, "1 2\n2 three\n");
   EXPECT_TRUE(contains(with(ring).err, ring + ", line 2: ")) << with(ring).err;
+  EXPECT_TRUE(contains(with(",").err, "names no file"));
   const Outcome other = run({"bench", "rpc", "8", "--graphs", ring});
   EXPECT_EQ(other.status, 1);
   EXPECT_TRUE(contains(other.err, "figure 10")) << other.err;
