@@ -389,7 +389,7 @@ TEST_F(KvClientTest, AnOperationHasItsTimeHoweverManyQuestionsItTakes) {
   options.rpc.name = "patient";
   options.rpc.transport = Transport::Tcp;
   options.rpc.measure_costs = false;
-  options.timeout = std::chrono::seconds(2);
+  options.timeout = std::chrono::seconds(5);
   auto client = KvClient::open(options);
   ASSERT_TRUE(client.ok()) << client.error().message;
   const auto read = client->range("", 30, false);

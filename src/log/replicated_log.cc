@@ -506,9 +506,15 @@ Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
 /// may take long over a slow link, and says nothing against it. Not beyond `until`, if given.
 Result<void> ReplicatedLog::drain(Replica& replica, const std::optional<Deadline>& until) {
   Patience patience(clock_, 2 * options_.replica_timeout);
-  while (replica.sending() && (replica.durable_below() < tail_ || replica.answer_due())) {
+  const auto waits = [&] {
+    return replica.sending() && (replica.durable_below() < tail_ || replica.answer_due());
+  };
+  const auto over = [&] { return patience.over(replica.answered()) || (until && until->passed()); };
+  while (waits()) {
     pump();
-    if (patience.over(replica.answered()) || (until && until->passed())) {
+    if (!over()) continue;
+    pump();  // what came while this process had no processor is an answer, too
+    if (waits() && over()) {
       return Error{ErrorCode::TimedOut, "no answer: what was sent is not known to be durable"};
     }
   }

@@ -68,7 +68,7 @@ TEST(Failures, APeerThatIsNamedTwiceIsNoSecondReplica) {
 TEST(Failures, WithoutItsQuorumTheWriterSaysWhichRecordsAreNotCommitted) {
   Cluster cluster;
   CommandProcess writer(
-      cluster.log("append", {"--replica-timeout-ms", "2000", "--format", "json"}));
+      cluster.log("append", {"--replica-timeout-ms", "20000", "--format", "json"}));
   std::string first;
   for (int index = 0; index < 10; ++index) first += "line " + std::to_string(index) + "\n";
   writer.write(first);
@@ -102,7 +102,7 @@ TEST(Failures, WithoutItsQuorumTheWriterSaysWhichRecordsAreNotCommitted) {
 
 TEST(Failures, OnePeerMayDieAndIsRepairedLater) {
   Cluster cluster;
-  CommandProcess writer(cluster.log("append", {"--replica-timeout-ms", "2000", "--keep-newline"}));
+  CommandProcess writer(cluster.log("append", {"--replica-timeout-ms", "20000", "--keep-newline"}));
   std::string text;
   for (int index = 0; index < 100; ++index) text += "before " + std::to_string(index) + "\n";
   writer.write(text);
@@ -137,7 +137,7 @@ TEST(Failures, OnePeerMayDieAndIsRepairedLater) {
 TEST(Failures, AutoRepairBringsAPeerBackWhileRecordsGoOn) {
   Cluster cluster;
   CommandProcess writer(cluster.log(
-      "append", {"--replica-timeout-ms", "2000", "--keep-newline", "--auto-repair", "0.1"}));
+      "append", {"--replica-timeout-ms", "20000", "--keep-newline", "--auto-repair", "0.1"}));
   writer.write("one\n");
   cluster.await_content(2, "one\n");
   cluster.kill(2);
@@ -158,7 +158,7 @@ TEST(Failures, AutoRepairBringsAPeerBackWhileRecordsGoOn) {
 TEST(Failures, AutoRepairWaitsForALostQuorum) {
   Cluster cluster;
   CommandProcess writer(cluster.log(
-      "append", {"--replica-timeout-ms", "2000", "--keep-newline", "--auto-repair", "0.1"}));
+      "append", {"--replica-timeout-ms", "20000", "--keep-newline", "--auto-repair", "0.1"}));
   writer.write("one\n");
   for (std::size_t index = 0; index < kPeers; ++index) cluster.await_content(index, "one\n");
   cluster.kill(1);

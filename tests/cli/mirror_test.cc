@@ -61,7 +61,7 @@ class MirrorCommand : public testing::Test {
   std::vector<std::string> command(const std::string& what,
                                    std::vector<std::string> more = {}) const {
     more.insert(more.begin(), {"mirror", what, "--peers", cluster_.all(), "--pool", "orders",
-                               "--timeout-ms", "2000"});
+                               "--timeout-ms", "20000"});
     return more;
   }
   std::vector<std::string> verify() const { return command("verify"); }
@@ -85,7 +85,7 @@ TEST_F(MirrorCommand, SaysWhatIsThereAndWhatIsNot) {
     EXPECT_EQ(::access(place_.file("new").c_str(), F_OK), -1) << "nothing is made of it";
   }
   const Outcome missing = run(
-      {"mirror", "status", "--peers", cluster_.all(), "--pool", "order", "--timeout-ms", "2000"});
+      {"mirror", "status", "--peers", cluster_.all(), "--pool", "order", "--timeout-ms", "20000"});
   EXPECT_EQ(missing.status, 1);
   EXPECT_TRUE(contains(missing.err, "did you mean 'orders'?")) << missing.err;
 

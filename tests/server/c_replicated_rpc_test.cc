@@ -66,7 +66,7 @@ class CReplicatedRpc : public testing::Test {
       options.peer_count = kPeers;
       options.service = "bank";
       options.transport = "tcp";
-      options.peer_timeout_ms = 1000;
+      options.peer_timeout_ms = 10000;
       options.reconnect_ms = 10;
     };
     set_group(serving_);
@@ -345,7 +345,7 @@ TEST_F(CReplicatedRpc, AServerAndAClientAreOpenedByConnectionStringsOrByFiles) {
   const std::string serves = group + "&data_bytes=4096&clients_max=4&reply_bytes_max=64";
   const std::string calls = group + "&name=teller&calls_bytes=256KiB";
   const std::string in_file =
-      "peers = [" + list + "]\nservice = \"bank\"\ntransport = \"tcp\"\npeer_timeout_ms = 1000\n";
+      "peers = [" + list + "]\nservice = \"bank\"\ntransport = \"tcp\"\npeer_timeout_ms = 10000\n";
   const test::TestDirectory directory;
   const std::string server = directory.file("server.toml");
   const std::string client = directory.file("client.toml");

@@ -237,7 +237,7 @@ TEST_F(LogApi, AClaimIsGoodForTheNextCallOnly) {
 TEST_F(LogApi, WhereTheQuorumIsLostTheOutcomeIsUnknown) {
   const std::string text = "one";
   LogOptions options = peers_.options();
-  options.replica_timeout = std::chrono::milliseconds(300);
+  options.replica_timeout = std::chrono::seconds(2);
   auto log = Log::open(options);
   ASSERT_TRUE(log.ok()) << log.error().message;
   peers_[0].medium().hang(true);

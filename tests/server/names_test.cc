@@ -27,7 +27,7 @@ namespace perdure::server {
 namespace {
 
 constexpr auto kShort = std::chrono::milliseconds(100);
-constexpr auto kAnswers = std::chrono::seconds(1);  // in which those that are there have answered
+constexpr auto kAnswers = std::chrono::seconds(4);  // in which those that are there have answered
 constexpr int kNotPermitted = 77;
 const std::string kUnanswered = "nobody.example";
 

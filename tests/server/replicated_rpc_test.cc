@@ -143,9 +143,12 @@ class ReplicatedRpc : public testing::Test {
     return options;
   }
   ReplicatedRpcClient client(const std::string& name) const {
-    auto client = ReplicatedRpcClient::open(client_options(name));
-    if (!client.ok()) throw std::runtime_error(client.error().message);
-    return std::move(*client);
+    for (const Deadline deadline = Deadline::after(kBankPatience);;) {
+      auto client = ReplicatedRpcClient::open(client_options(name));
+      if (client.ok()) return std::move(*client);
+      if (deadline.passed()) throw std::runtime_error(client.error().message);
+      test::pause_for(std::chrono::milliseconds(20));
+    }
   }
 
   RpcHandle begin(ReplicatedRpcClient& client) {
