@@ -5,6 +5,8 @@
 // of 8 bytes, 17 children or 16 values of 8 bytes.
 #include "workload/structure.h"
 
+#include "workload/shuffle.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,7 +93,7 @@ Btree::Btree(StructureOptions options, Random& random)
   std::vector<std::uint32_t> keys(keys_each_);
   for (std::uint32_t p = 0; p < options.partitions; ++p) {
     for (std::uint32_t i = 0; i < keys_each_; ++i) keys[i] = i;
-    for (std::size_t i = keys.size(); i > 1; --i) std::swap(keys[i - 1], keys[random.below(i)]);
+    shuffle(keys, random);
     for (std::uint32_t i = 0; i < keys_each_ / 2; ++i) {
       toggle({p, nobody}, keys[i]);
       nobody.clear();

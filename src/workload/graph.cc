@@ -5,6 +5,7 @@
 #include "core/bytes.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "workload/shuffle.h"
 
 #include <fmt/format.h>
 
@@ -50,9 +51,7 @@ Graph graph_of(std::uint32_t vertices, const std::vector<Edge>& edges) {
 std::vector<std::uint32_t> shuffled(std::uint32_t count, Random& random) {
   std::vector<std::uint32_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0U);
-  for (std::uint32_t left = count; left > 1; --left) {
-    std::swap(numbers[left - 1], numbers[random.below(left)]);
-  }
+  shuffle(numbers, random);
   return numbers;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/assert.h"
 #include "core/named.h"
+#include "workload/shuffle.h"
 
 #include <fmt/format.h>
 
@@ -55,7 +56,7 @@ Slots::Slots(std::uint32_t partitions, std::uint32_t slots_each, Random& random)
   for (std::uint32_t p = 0; p < partitions; ++p) {
     std::vector<std::uint32_t>& free = free_[p];
     for (std::uint32_t i = 0; i < slots_each; ++i) free.push_back(p * slots_each + i);
-    for (std::size_t i = free.size(); i > 1; --i) std::swap(free[i - 1], free[random.below(i)]);
+    shuffle(free, random);
   }
 }
 

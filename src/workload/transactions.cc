@@ -1,8 +1,9 @@
 // Threads that change one structure: see transactions.h.
 #include "workload/transactions.h"
 
+#include "workload/shuffle.h"
+
 #include <numeric>
-#include <utility>
 
 namespace perdure::workload {
 namespace {
@@ -29,9 +30,7 @@ FreeLines lines_in_any_order(std::uint64_t first, std::uint64_t count, std::uint
   Random random(seed);
   FreeLines lines(count);
   std::iota(lines.begin(), lines.end(), first);
-  for (std::uint64_t left = count; left > 1; --left) {
-    std::swap(lines[left - 1], lines[random.below(left)]);
-  }
+  shuffle(lines, random);
   return lines;
 }
 
